@@ -1,8 +1,8 @@
 //! Events: single observations, from which incidents are built.
 //!
 //! An event is one observation with its process, GPU and time. Events are sent alongside frames. A slow reader loses
-//! frames, but events only if it stalls. The format of events is the same on the wire, in a recording and in the incident store. An
-//! event of an unknown kind retains its JSON, so that no data is lost when the event is forwarded.
+//! frames, but events only if it stalls. The format of events is the same on the wire, in a recording and in the
+//! incident store. An event of an unknown kind retains its JSON, so that no data is lost when the event is forwarded.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

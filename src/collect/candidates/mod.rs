@@ -10,7 +10,8 @@
 //! not enough, it looks at the newest processes.
 //!
 //! A process chooses the files behind its arguments and its program, such as files of a FUSE server that never answers.
-//! Each read of its mappings and arguments is therefore on a thread of its own. After a second, the search goes on without its answer.
+//! Each read of its mappings and arguments is therefore on a thread of its own. After a second, the search goes on
+//! without its answer.
 
 mod cpu_budget;
 mod new_pids;
