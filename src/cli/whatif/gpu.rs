@@ -7,14 +7,14 @@ use crate::cli::{dashboard, once};
 use crate::model::pool_location::{gpu_of, listed};
 use crate::model::{Bytes, Frame, Memory, Missing, Pid, Pool, Reason};
 
-/// Maximum number of samples to wait for the process's memory pools.
+/// Maximum number of samples to wait until a memory pool of the process and its GPU are known.
 const MAX_FRAMES: u32 = 6;
 
 /// Adds the memory size of its device to each trace. Returns the reason if the size is unknown for any device.
 pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
-    let has_pools = |frame: &Frame| pools(frame, pid).next().is_some();
+    let knows_gpu = |frame: &Frame| pools(frame, pid).any(|pool| memory(frame, pool).is_some());
     let is_enough = |frame: &Frame, frames: u32| {
-        dashboard::why_no_gpus(frame).is_some() || has_pools(frame) || frames >= MAX_FRAMES
+        dashboard::why_no_gpus(frame).is_some() || knows_gpu(frame) || frames >= MAX_FRAMES
     };
     let frame = match once::frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_enough) {
         Ok((_, frame)) => frame,
