@@ -13,6 +13,7 @@ use gputop::model::units::Pid;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
+use crate::support::DEADLINE;
 use crate::support::fake_machine::{Guarded, wait_until};
 use crate::support::torch_target::Target;
 use crate::torch_live::{allocated_bytes, dump_path};
@@ -193,7 +194,7 @@ fn stopped_process_stays_stopped_and_pending_signal_arrives() {
     drop(hold);
     let started = Instant::now();
     while !matches!(states_or_none(target.pid()).as_deref(), None | Some([] | [(_, 'Z')])) {
-        assert!(started.elapsed() < Duration::from_secs(20), "the signal was lost");
+        assert!(started.elapsed() < DEADLINE, "the signal was lost");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -5,16 +5,14 @@ use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 use gputop::collect::candidates::{Candidate, CandidateFinder};
 use gputop::collect::process::container::Files;
 use gputop::model::units::Pid;
 
+use crate::support::DEADLINE;
 use crate::support::cuda_program::{driver_in, shell};
 use crate::support::fake_machine::{Guarded, wait_until};
-
-const DEADLINE: Duration = Duration::from_secs(30);
 
 struct Found {
     _finder: CandidateFinder,

@@ -17,6 +17,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as nvml;
 
+use crate::support::DEADLINE;
 use crate::support::fake_nvml::FakeNvml;
 
 const MIB: u64 = 1 << 20;
@@ -30,7 +31,7 @@ fn one(keys: &str) -> FakeNvml {
 fn until(what: &str, wanted: impl Fn() -> bool) {
     let start = Instant::now();
     while !wanted() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(start.elapsed() < DEADLINE, "{what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -489,7 +490,7 @@ fn a_call_hangs_until_the_scenario_lets_it_go() {
         assert_eq!(device.utilization_rates().unwrap().gpu, 5);
         assert!(hung.recv_timeout(Duration::from_millis(30)).is_err());
         fake.replace("[[gpu]]\nused = 99\n");
-        let released = hung.recv_timeout(Duration::from_secs(20));
+        let released = hung.recv_timeout(DEADLINE);
         assert_eq!(released.unwrap().unwrap(), 99);
     });
 }

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::DEADLINE;
 use crate::support::fake_machine::{RealProcess, dashboard, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::screen_tables::shows;
@@ -14,8 +15,6 @@ const MAX_FRAME_BYTES: usize = 4 << 10;
 const MEDIAN: usize = 512;
 /// Number of frames to count, after the first ones, in which values still arrive.
 const FRAMES: usize = 20;
-const DEADLINE: Duration = Duration::from_secs(30);
-
 /// Returns the size of each frame so far: the bytes from one start of a synchronized update to the next.
 fn frames(raw: &[u8]) -> Vec<usize> {
     let mark = b"\x1b[?2026h";

@@ -1,14 +1,13 @@
 //! Every row of the table of GPU figures is read from NVML, and appears in JSON, CSV and doctor.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gputop::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, Period};
 use gputop::model::reading::Reason;
 
+use crate::support::DEADLINE;
 use crate::support::fake_machine::run;
 use crate::support::fake_nvml::FakeNvml;
-
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Returns the figures of `gpu` that no call has read, except those that need an open screen.
 fn unread(gpu: &Gpu) -> Vec<&'static str> {

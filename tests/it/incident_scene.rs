@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::process::Stdio;
-use std::time::Duration;
 
 use gputop::collect::torch::Attached;
 use gputop::incident::{WatchResult, Watcher};
@@ -19,6 +18,7 @@ use gputop::source::record::Recorder;
 use gputop::source::replay::Options;
 use serde_json::Value;
 
+use crate::support::DEADLINE;
 use crate::support::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::python;
@@ -283,7 +283,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
     assert_eq!(stacks.collect::<Vec<_>>(), [maximum, stack.clone()]);
     let watcher = Watcher::start(None).unwrap();
     seen.updates.iter().for_each(|update| watcher.see(update));
-    let found = watcher.finish(Duration::from_secs(20));
+    let found = watcher.finish(DEADLINE);
     let Some(WatchResult::Incident(record)) = found.last() else {
         panic!("{found:?}");
     };
@@ -301,7 +301,7 @@ const DEMO_FAILURES: [&str; 3] = ["assert-loss-labels", "oom-fragmentation", "oo
 /// Returns the id of each incident's newest revision, sorted.
 fn ids_found(watcher: Watcher) -> Vec<String> {
     let mut found = std::collections::BTreeMap::new();
-    for result in watcher.finish(Duration::from_secs(20)) {
+    for result in watcher.finish(DEADLINE) {
         if let WatchResult::Incident(record) = result {
             found.insert(format!("{:?}", record.key), record.incident.id);
         }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::support::DEADLINE;
 use crate::support::fake_machine::{INTERVAL, RealProcess, has, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::terminal::{Launch, Terminal};
 
-const DEADLINE: Duration = Duration::from_secs(20);
 /// Interval for polling a pane, since tmux cannot announce changes.
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -19,6 +19,7 @@ use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::{Bytes, Pid, StartTicks};
 use nix::sys::signal::{Signal, kill};
 
+use crate::support::DEADLINE;
 use crate::support::executable;
 use crate::support::fake_machine::is_root;
 use crate::support::skip::possible;
@@ -68,7 +69,7 @@ fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(started.elapsed() < Duration::from_secs(30), "never: {what}");
+        assert!(started.elapsed() < DEADLINE, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::DEADLINE;
 use super::fake_nvml::FakeNvml;
 use super::skip::{available, possible};
 use super::terminal::Launch;
@@ -17,8 +18,6 @@ pub const INTERVAL: &str = "200ms";
 
 /// State directory of commands without a terminal.
 pub const STATE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/state");
-
-const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A process that exits when its input ends: when this is dropped, and also when the test is killed.
 pub struct RealProcess {

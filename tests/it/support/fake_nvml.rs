@@ -20,7 +20,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use tempfile::TempDir;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+use super::DEADLINE;
 
 /// A machine defined by a scenario. Dropping it removes its directory.
 pub struct FakeNvml {

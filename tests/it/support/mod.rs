@@ -1,5 +1,7 @@
 //! Fixtures of several tests: terminals, hosts, programs and libraries that replace real ones, and test data.
 
+use std::time::Duration;
+
 #[cfg(target_os = "linux")]
 pub mod cuda_program;
 #[cfg(target_os = "linux")]
@@ -35,3 +37,7 @@ pub mod test_network;
 pub mod torch_target;
 pub mod training_day;
 pub mod training_model;
+
+/// Maximum time that a test waits for a condition. Only a test that fails waits this long, so it allows for a machine that
+/// runs many other things.
+pub const DEADLINE: Duration = Duration::from_secs(60);

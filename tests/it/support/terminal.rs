@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::libc;
 use nix::sys::signal::{self, Signal};
@@ -19,8 +19,7 @@ use nix::unistd::Pid;
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 use tempfile::TempDir;
 
-/// Generous: a loaded machine is slow, and a test that passes never waits this long.
-const DEADLINE: Duration = Duration::from_secs(20);
+use super::DEADLINE;
 
 /// A program about to be started on a terminal.
 pub struct Launch {
