@@ -18,6 +18,7 @@ use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::support::DEADLINE;
+use crate::support::fake_machine::wait_until;
 use crate::support::fake_nvml::FakeNvml;
 
 const MIB: u64 = 1 << 20;
@@ -25,15 +26,6 @@ const GIB: u64 = 1 << 30;
 
 fn one(keys: &str) -> FakeNvml {
     FakeNvml::new(&format!("[[gpu]]\n{keys}"))
-}
-
-/// Waits until `wanted` holds: the library sees a new scenario within milliseconds.
-fn until(what: &str, wanted: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !wanted() {
-        assert!(start.elapsed() < DEADLINE, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -314,7 +306,7 @@ fn process_utilization_gives_what_is_newer() {
     let seen = samples[0].timestamp;
     let future_samples = device.process_utilization_stats(seen + 60_000_000);
     assert!(matches!(future_samples, Err(NvmlError::NotFound)));
-    until("a newer sample comes", || {
+    wait_until("a newer sample comes", || {
         device.process_utilization_stats(seen).is_ok_and(|newer| newer[0].timestamp > seen)
     });
 }
@@ -393,7 +385,7 @@ fn field_values_answer_each_for_itself() {
     assert!(matches!(value(2), Err(NvmlError::NotSupported)));
     assert!(matches!(value(3), Ok(SampleValue::I64(-4))));
     assert_eq!(fake.calls().of("field_values"), 1);
-    until("the NVLink counter moves", || {
+    wait_until("the NVLink counter moves", || {
         let sent = device.field_values_for(&[FieldId(138)]).unwrap();
         let sent = sent[0].as_ref().unwrap().value.as_ref();
         matches!(sent, Ok(SampleValue::U64(kib)) if *kib > 0)
@@ -438,9 +430,9 @@ fn a_gpu_can_be_lost_and_come_back() {
     let second = nvml.device_by_index(1).unwrap();
     second.memory_info().unwrap();
     fake.replace("[[gpu]]\n");
-    until("the GPU is lost", || matches!(second.memory_info(), Err(NvmlError::GpuLost)));
+    wait_until("the GPU is lost", || matches!(second.memory_info(), Err(NvmlError::GpuLost)));
     fake.replace("[[gpu]]\n[[gpu]]\n");
-    until("the GPU is back", || second.memory_info().is_ok());
+    wait_until("the GPU is back", || second.memory_info().is_ok());
 }
 
 #[test]
@@ -449,7 +441,9 @@ fn a_reloaded_driver_wants_a_new_session() {
     let nvml = fake.load();
     let device = nvml.device_by_index(0).unwrap();
     fake.replace("[driver]\ngeneration = 1\n[[gpu]]\n");
-    until("the old session is dead", || matches!(device.power_usage(), Err(NvmlError::GpuLost)));
+    wait_until("the old session is dead", || {
+        matches!(device.power_usage(), Err(NvmlError::GpuLost))
+    });
     drop(nvml);
     let nvml = fake.load();
     nvml.device_by_index(0).unwrap().power_usage().unwrap();
@@ -463,7 +457,7 @@ fn a_scenario_is_read_again_and_a_half_written_one_is_not() {
     let sm = || device.utilization_rates().unwrap().gpu;
     assert_eq!(sm(), 10);
     fake.replace("[[gpu]]\nsm = 20\n");
-    until("20 is read", || sm() == 20);
+    wait_until("20 is read", || sm() == 20);
     fake.write_raw("[[gpu]]\nsm = 3");
     fake.write_raw("[[gpu]]\nsm = 30\n[[gp");
     let start = Instant::now();
@@ -471,7 +465,7 @@ fn a_scenario_is_read_again_and_a_half_written_one_is_not() {
         assert!([3, 20].contains(&sm()));
     }
     fake.write_raw("[[gpu]]\nsm = 30\n");
-    until("30 is read", || sm() == 30);
+    wait_until("30 is read", || sm() == 30);
 }
 
 #[test]
@@ -545,7 +539,7 @@ fn wobbling_values_move_and_churning_memory_changes() {
     assert!(values.iter().any(|value| *value != values[0]));
     assert!(values.iter().all(|(sm, _)| (72..=100).contains(sm)));
     let used = device.memory_info().unwrap().used;
-    until("used memory changes", || device.memory_info().unwrap().used != used);
+    wait_until("used memory changes", || device.memory_info().unwrap().used != used);
     let again = FakeNvml::new(text);
     let nvml = again.load();
     let device = nvml.device_by_index(0).unwrap();

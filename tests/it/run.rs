@@ -44,7 +44,6 @@ pub fn piped_with<S: AsRef<OsStr>>(options: &[&str], args: impl IntoIterator<Ite
         .arg("--")
         .args(args)
         .env("LC_ALL", "C.UTF-8")
-        .env("RUST_BACKTRACE", "0")
         .env("XDG_CONFIG_HOME", "/dev/null")
         .env("XDG_STATE_HOME", STATE)
         .stdin(Stdio::null());

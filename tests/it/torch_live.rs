@@ -19,11 +19,11 @@ use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::{Bytes, Pid, StartTicks};
 use nix::sys::signal::{Signal, kill};
 
-use crate::support::DEADLINE;
 use crate::support::executable;
 use crate::support::fake_machine::is_root;
 use crate::support::skip::possible;
 use crate::support::torch_target::Target;
+use crate::support::{DEADLINE, pause};
 
 const PROC: &str = "/proc";
 const NOBODY: u32 = 65_534;
@@ -70,7 +70,7 @@ fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
             return value;
         }
         assert!(started.elapsed() < DEADLINE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        pause(started);
     }
 }
 

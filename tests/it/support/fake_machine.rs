@@ -5,13 +5,12 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::DEADLINE;
 use super::fake_nvml::FakeNvml;
 use super::skip::{available, possible};
 use super::terminal::Launch;
+use super::{DEADLINE, pause};
 
 /// Short, so that tests do not wait long. Expensive calls are scheduled in seconds, independent of this interval.
 pub const INTERVAL: &str = "200ms";
@@ -134,9 +133,6 @@ pub fn gputop<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
         .args(args)
         .env("LC_ALL", "C.UTF-8")
-        // No backtraces, as on a terminal: a debug build needs a second to resolve their symbols.
-        .env_remove("RUST_BACKTRACE")
-        .env_remove("RUST_LIB_BACKTRACE")
         // Use no real user's settings, and save no incidents to a real store.
         .env("XDG_CONFIG_HOME", "/dev/null")
         .env("XDG_STATE_HOME", STATE)
@@ -179,7 +175,7 @@ pub fn wait_until(what: &str, mut wanted: impl FnMut() -> bool) {
     let start = Instant::now();
     while !wanted() {
         assert!(start.elapsed() < DEADLINE, "waited for {what}");
-        thread::sleep(Duration::from_millis(2));
+        pause(start);
     }
 }
 

@@ -13,14 +13,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use tempfile::TempDir;
 
-use super::DEADLINE;
+use super::{DEADLINE, pause};
 
 /// A machine defined by a scenario. Dropping it removes its directory.
 pub struct FakeNvml {
@@ -100,7 +99,7 @@ impl FakeNvml {
                 return calls;
             }
             assert!(start.elapsed() < DEADLINE, "waited for {what}, got {calls:#?}");
-            thread::sleep(Duration::from_millis(2));
+            pause(start);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Launch {
         for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"] {
             command.env_remove(name);
         }
-        // A backtrace would push the expected text off the screen, and a debug build takes a second to make one.
+        // The backtrace of a panic would push the expected text off the screen.
         command.env("RUST_BACKTRACE", "0");
         command.env("TERM", "xterm-256color");
         command.env("LANG", "C.UTF-8");
