@@ -2,6 +2,7 @@
 //! not be saved. A recording also contains, as events, the incidents that a remote host's store sent during the
 //! recording.
 
+use super::merge::{is_same, merge};
 use crate::model::{IncidentKey, Record, RemoteIncident, memory_size};
 
 /// Maximum number of incidents, equal to the on-disk store's limit.
@@ -26,13 +27,13 @@ struct MemoryEntry {
 impl MemoryStore {
     /// Merges an incident record into the store. Returns the merged record with the key under which it is reported.
     pub fn write(&mut self, record: Record) -> Record {
-        let is_known = |known: &MemoryEntry| known.record.is_same(&record);
+        let is_known = |known: &MemoryEntry| is_same(&known.record, &record);
         let at = match self.entries.iter().rposition(is_known) {
             Some(at) => {
                 let known = &mut self.entries[at].record;
                 let is_settled = known.concluded_by.is_none() && is_measured(known);
                 if !is_settled || is_measured(&record) {
-                    *known = std::mem::take(known).merge(record);
+                    *known = merge(std::mem::take(known), record);
                 }
                 at
             }

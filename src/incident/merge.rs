@@ -30,67 +30,64 @@ use crate::model::{DetectedBy, Event, Incident, Millis, Quote, Record, Severity,
 /// Maximum time between an incident and the exit that it caused. The live diagnosis uses the same limit.
 const MAX_EXIT_DELAY: Millis = Millis(30_000);
 
-impl Record {
-    /// Returns true if both records describe the same incident: they have the same key, describe the exit of the same
-    /// process, or describe an exit and its cause.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let is_exit = |record: &Self| {
-            record.key.process.is_some() && record.incident.severity == Severity::Fatal
-        };
-        self.key.is_same(&other.key)
-            // The command may exit later than one of its processes.
-            || (self.key.has_same_subject(&other.key) && is_exit(self) && is_exit(other))
-            || (self.key.shares_subject(&other.key)
-                && (self.is_exit_after(other) || other.is_exit_after(self)))
-    }
+/// Returns true if both records describe the same incident: they have the same key, describe the exit of the same
+/// process, or describe an exit and its cause.
+pub fn is_same(one: &Record, other: &Record) -> bool {
+    let is_exit = |record: &Record| {
+        record.key.process.is_some() && record.incident.severity == Severity::Fatal
+    };
+    one.key.is_same(&other.key)
+        // The command may exit later than one of its processes.
+        || (one.key.has_same_subject(&other.key) && is_exit(one) && is_exit(other))
+        || (one.key.shares_subject(&other.key)
+            && (is_exit_after(one, other) || is_exit_after(other, one)))
+}
 
-    /// Returns true if `self` was diagnosed when a process exited, from log text of unknown time, and `before` may
-    /// describe the error in that text. The exit may come much later than the error, because interpreters may take a
-    /// long time to exit.
-    fn is_exit_after(&self, before: &Self) -> bool {
-        let exited = self.key.first;
-        self.evidence.events.is_empty()
-            && before.concluded_by.is_some()
-            && self.key.process.is_some()
-            && self.incident.severity == Severity::Fatal
-            && self.incident.family == before.incident.family
-            && before.key.first <= exited
-            && exited.since(before.key.first) <= MAX_EXIT_DELAY
-    }
+/// Returns true if `exit` was diagnosed when a process exited, from log text of unknown time, and `before` may describe
+/// the error in that text. The exit may come much later than the error, because interpreters may take a long time to
+/// exit.
+fn is_exit_after(exit: &Record, before: &Record) -> bool {
+    let exited = exit.key.first;
+    exit.evidence.events.is_empty()
+        && before.concluded_by.is_some()
+        && exit.key.process.is_some()
+        && exit.incident.severity == Severity::Fatal
+        && exit.incident.family == before.incident.family
+        && before.key.first <= exited
+        && exited.since(before.key.first) <= MAX_EXIT_DELAY
+}
 
-    /// Merges two records. The result has the better explanation (`self`'s if both are equally good), the higher
-    /// severity, all data of both records, and `self`'s name.
-    #[must_use]
-    pub fn merge(self, other: Self) -> Self {
-        let is_better = is_better(&other, &self);
-        let key = self.key.merged(other.key);
-        let mut incident = merged(self.incident, other.incident, is_better);
-        if let Some(part) = key.process.filter(|_| key.run.is_some()) {
-            incident.fields.pid = Some(part.pid);
-        }
-        Self {
-            schema: SCHEMA,
-            incident,
-            key,
-            concluded_by: if is_better { other.concluded_by } else { self.concluded_by },
-            command: self.command.or(other.command),
-            excerpt: longer(self.excerpt, other.excerpt),
-            evidence: Evidence {
-                events: events(self.evidence.events, other.evidence.events),
-                measured: filled(other.evidence.measured, self.evidence.measured),
-            },
-            scene: match (self.scene, other.scene) {
-                (Some(ours), Some(theirs)) => {
-                    let [ours, theirs] = [ours, theirs].map(Arc::unwrap_or_clone);
-                    Some(Arc::new(ours.filled(theirs)))
-                }
-                (ours, theirs) => ours.or(theirs),
-            },
-            history: tracks(self.history, other.history),
-            environment: variables(self.environment, other.environment),
-            versions: other.versions.into_iter().chain(self.versions).collect(),
-            more: filled(self.more, other.more),
-        }
+/// Merges two records. The result has the better explanation (that of `one` if both are equally good), the higher
+/// severity, all data of both records, and the name of `one`.
+pub fn merge(one: Record, other: Record) -> Record {
+    let is_better = is_better(&other, &one);
+    let key = one.key.merged(other.key);
+    let mut incident = merged(one.incident, other.incident, is_better);
+    if let Some(part) = key.process.filter(|_| key.run.is_some()) {
+        incident.fields.pid = Some(part.pid);
+    }
+    Record {
+        schema: SCHEMA,
+        incident,
+        key,
+        concluded_by: if is_better { other.concluded_by } else { one.concluded_by },
+        command: one.command.or(other.command),
+        excerpt: longer(one.excerpt, other.excerpt),
+        evidence: Evidence {
+            events: events(one.evidence.events, other.evidence.events),
+            measured: filled(other.evidence.measured, one.evidence.measured),
+        },
+        scene: match (one.scene, other.scene) {
+            (Some(ours), Some(theirs)) => {
+                let [ours, theirs] = [ours, theirs].map(Arc::unwrap_or_clone);
+                Some(Arc::new(ours.filled(theirs)))
+            }
+            (ours, theirs) => ours.or(theirs),
+        },
+        history: tracks(one.history, other.history),
+        environment: variables(one.environment, other.environment),
+        versions: other.versions.into_iter().chain(one.versions).collect(),
+        more: filled(one.more, other.more),
     }
 }
 

@@ -10,9 +10,9 @@
 //!
 //! Several observers may report the same failure, identified by an
 //! [`IncidentKey`](crate::model::incident_key::IncidentKey). Each observer writes its conclusion with [`Store::write`],
-//! which finds the record of the same incident ([`Record::is_same`](crate::model::incident_record::Record::is_same))
-//! and merges both (`merge`), in whatever order they arrive. The incident's name does not change. An incident that was
-//! opened stays marked as read, unless it gets worse or its diagnosis changes.
+//! which finds the record of the same incident ([`merge::is_same`]) and merges both ([`merge::merge`]), in whatever order
+//! they arrive. The incident's name does not change. An incident that was opened stays marked as read, unless it gets
+//! worse or its diagnosis changes.
 //!
 //! ```text
 //! $XDG_STATE_HOME/gputop/incidents/          mode 0700, owned by this user
@@ -26,7 +26,7 @@
 
 mod activity;
 mod memory_store;
-mod merge;
+pub mod merge;
 mod notifications;
 mod on_incident;
 mod results;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
+use super::merge::{is_same, merge};
 use super::state::State;
 use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
@@ -139,7 +140,7 @@ impl Store {
         let known = self.same(&record, &names.uids);
         let (uid, what, mut record) = match known {
             Some((uid, old)) => {
-                let new = old.clone().merge(record).bounded();
+                let new = merge(old.clone(), record).bounded();
                 if new == old {
                     return Ok(Stored {
                         uid,
@@ -380,7 +381,7 @@ impl Store {
         let candidates = uids.iter().filter(|uid| uid.as_str().ends_with(&suffix));
         candidates.rev().take(MAX_RECORDS).find_map(|uid| {
             let known = self.read(uid).ok()?;
-            known.is_same(record).then(|| (uid.clone(), known))
+            is_same(&known, record).then(|| (uid.clone(), known))
         })
     }
 

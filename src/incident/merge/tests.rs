@@ -44,42 +44,42 @@ fn from_log(first: u64) -> Record {
 #[test]
 fn merges_reports_of_one_process_within_seconds() {
     let (a, near, far) = (from_log(0), from_log(5_000), from_log(5_001));
-    assert!(a.is_same(&near));
-    assert!(!a.is_same(&far), "two caught failures of one process");
+    assert!(is_same(&a, &near));
+    assert!(!is_same(&a, &far), "two caught failures of one process");
     let mut other = from_log(0);
     other.key.process = Some(ProcessKey::new(418, 100));
-    assert!(!a.is_same(&other), "the PID was reused");
+    assert!(!is_same(&a, &other), "the PID was reused");
     let mut boot = from_log(0);
     boot.key.boot_id = "another".into();
-    assert!(!a.is_same(&boot));
+    assert!(!is_same(&a, &boot));
 }
 
 #[test]
 fn merges_reports_of_an_exit_regardless_of_the_delay() {
     let mut log = from_log(0);
     log.incident.severity = Severity::Fatal;
-    assert!(log.is_same(&exit(60_000)));
-    assert!(!from_log(0).is_same(&exit(60_000)));
+    assert!(is_same(&log, &exit(60_000)));
+    assert!(!is_same(&from_log(0), &exit(60_000)));
 }
 
 #[test]
 fn merges_incidents_without_a_subject_only_if_they_began_at_the_same_time() {
     let mut a = from_log(0);
     a.key.process = None;
-    assert!(a.is_same(&a.clone()));
+    assert!(is_same(&a, &a.clone()));
     let mut later = a.clone();
     later.key.first = Mono(1);
-    assert!(!a.is_same(&later));
+    assert!(!is_same(&a, &later));
     a.key.gpu = Some(crate::model::units::GpuUuid("GPU-1".into()));
-    assert!(a.is_same(&a.clone()));
+    assert!(is_same(&a, &a.clone()));
     let mut boot = a.clone();
     boot.key.boot_id = String::new();
-    assert!(!boot.is_same(&boot.clone()));
+    assert!(!is_same(&boot, &boot.clone()));
 }
 
 #[test]
 fn the_log_explains_and_the_exit_makes_it_fatal() {
-    for one in [from_log(900).merge(exit(1_000)), exit(1_000).merge(from_log(900))] {
+    for one in [merge(from_log(900), exit(1_000)), merge(exit(1_000), from_log(900))] {
         assert_eq!(one.incident.id, "log");
         assert_eq!(one.incident.severity, Severity::Fatal);
         assert_eq!(one.incident.fields.requested_bytes, Some(2 << 30));
@@ -101,9 +101,9 @@ fn prefers_the_later_conclusion_of_one_observer() {
     };
     let first = || seen("oom-capacity", 0.8, "a", 1);
     let later = seen("oom-other-process", 0.7, "a", 2);
-    assert_eq!(first().merge(later).incident.id, "oom-other-process");
+    assert_eq!(merge(first(), later).incident.id, "oom-other-process");
     let of_another = seen("oom-other-process", 0.7, "b", 2);
-    assert_eq!(first().merge(of_another).incident.id, "oom-capacity");
+    assert_eq!(merge(first(), of_another).incident.id, "oom-capacity");
 }
 
 /// Returns the incident record of an observer that has read all of an error message, or only its beginning.
@@ -131,7 +131,7 @@ fn prefers_the_reader_of_the_whole_message_in_any_order() {
         vec![complete(), partial(), complete(), again(), again()],
     ];
     for order in orders {
-        let merged = order.into_iter().reduce(Record::merge);
+        let merged = order.into_iter().reduce(merge);
         let merged = merged.expect("some");
         assert_eq!(merged.incident.id, "oom-fragmentation");
         assert_eq!(merged.concluded_by, None);
@@ -139,8 +139,8 @@ fn prefers_the_reader_of_the_whole_message_in_any_order() {
     }
     // An observer's new conclusion replaces its old one only if the observer has read more of the error message.
     let rest = || read("oom-fragmentation", Some("a"), 2, whole.clone());
-    assert_eq!(partial().merge(rest()).incident.id, "oom-fragmentation");
-    assert_eq!(rest().merge(partial()).incident.id, "oom-fragmentation");
+    assert_eq!(merge(partial(), rest()).incident.id, "oom-fragmentation");
+    assert_eq!(merge(rest(), partial()).incident.id, "oom-fragmentation");
 }
 
 #[test]
@@ -157,12 +157,12 @@ fn a_process_that_exits_slowly_failed_once() {
     };
     // The agent connection was lost before the process exit was observed.
     let caught = caught_with(Severity::Caught);
-    assert!(caught.is_same(&exited(20_000, "oom")) && exited(20_000, "oom").is_same(&caught));
-    assert!(!caught.is_same(&exited(31_000, "oom")));
-    assert!(!caught.is_same(&exited(20_000, "host-oom")));
+    assert!(is_same(&caught, &exited(20_000, "oom")) && is_same(&exited(20_000, "oom"), &caught));
+    assert!(!is_same(&caught, &exited(31_000, "oom")));
+    assert!(!is_same(&caught, &exited(20_000, "host-oom")));
     let mut other = exited(20_000, "oom");
     other.evidence.events.push(Event::default());
-    assert!(!caught.is_same(&other), "the exit record has timed events");
+    assert!(!is_same(&caught, &other), "the exit record has timed events");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_repetition_changes_nothing() {
     one.evidence.events.push(Event::default());
     one.versions.insert("gputop".into(), "0.1.0".into());
     one.more.insert("later".into(), 7.into());
-    assert_eq!(one.clone().merge(one.clone()), one);
+    assert_eq!(merge(one.clone(), one.clone()), one);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn keeps_replayed_fixes() {
     let mut replayed = from_log(10);
     replayed.incident.fixes = vec![fix(Some(SettingResult::default()))];
     replayed.incident.needs = vec!["of the last 9 operations".into()];
-    for one in [plain.clone().merge(replayed.clone()), replayed.merge(plain)] {
+    for one in [merge(plain.clone(), replayed.clone()), merge(replayed, plain)] {
         assert!(one.incident.fixes[0].replayed.is_some());
         assert_eq!(one.incident.needs, ["of the last 9 operations"]);
     }
@@ -221,7 +221,7 @@ fn merging_loses_no_data() {
         Some(Excerpt { text: "more of the log, and CUDA out of memory".into(), is_cut: false });
     b.incident.time = Some("2026-11-20T13:03:00+01:00".into());
     a.incident.time = Some("2026-11-20T12:03:58Z".into());
-    let one = a.merge(b);
+    let one = merge(a, b);
     let seqs: Vec<u64> = one.evidence.events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, [1, 2]);
     assert_eq!(one.evidence.measured["retries"], 2, "the later measurement");
@@ -281,13 +281,13 @@ fn merges_two_scenes_and_limits_the_map() {
         map: Some(map(MAX_PARTS + 1)),
         ..Scene::default()
     });
-    let both = first.merge(second.clone()).bounded();
+    let both = merge(first, second.clone()).bounded();
     let scene = both.scene.as_deref().expect("a scene");
     assert_eq!((scene.at, &scene.stacks[..]), (Mono(7), &[stack(40)][..]));
     let map = scene.map.as_ref().expect("its figures");
     assert!(map.whole.is_none(), "too many blocks");
     // Merging a record that has no scene keeps the existing scene, and the merged record can be parsed again.
-    let again = from_log(0).merge(both.clone());
+    let again = merge(from_log(0), both.clone());
     assert_eq!(again.scene, both.scene);
     let text = serde_json::to_string(&again).expect("plain data");
     let read: Record = serde_json::from_str(&text).expect("a record");
