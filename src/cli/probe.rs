@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
@@ -30,7 +31,7 @@ pub struct Args {
     #[arg(long)]
     pid: Option<u32>,
     /// Run the allocation pattern under this policy; repeatable [default: all]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = policy_argument())]
     policy: Vec<Policy>,
     /// Hold memory for at most this time
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = limit_argument)]
@@ -48,6 +49,22 @@ pub struct Args {
 
 /// Sampling interval. Two samples are enough to find the processes and their allocators.
 const SAMPLE_INTERVAL: Millis = Millis(100);
+
+/// Returns the parser of `--policy`. The help lists the choices in this order.
+fn policy_argument() -> impl TypedValueParser<Value = Policy> {
+    const CHOICES: [(Policy, &str); 4] = [
+        (Policy::Native, "PyTorch's caching allocator with default settings"),
+        (Policy::Expandable, "PyTorch's caching allocator with expandable_segments:True"),
+        (Policy::Plain, "cudaMalloc for every request"),
+        (Policy::Pool, "cudaMallocAsync, the driver's stream-ordered pool"),
+    ];
+    let named =
+        |(policy, help): (Policy, &'static str)| PossibleValue::new(policy.name()).help(help);
+    PossibleValuesParser::new(CHOICES.map(named)).map(|name| {
+        let choice = CHOICES.into_iter().find(|(policy, _)| policy.name() == name);
+        choice.map_or(Policy::Unknown, |(policy, _)| policy)
+    })
+}
 
 pub fn run(args: &Args) -> Result<u8> {
     let frame = frame(args.pid.map(Pid))?;

@@ -156,26 +156,20 @@ pub struct Latency {
 }
 
 /// Allocation policy under which a probe runs a pattern of requests.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// PyTorch's caching allocator with default settings
-    //
-    // Segments come from cudaMalloc; free blocks are chosen by best fit, split, and merged.
+    /// PyTorch's caching allocator with default settings. Segments come from cudaMalloc; free blocks are chosen by best
+    /// fit, split, and merged.
     Native,
-    /// PyTorch's caching allocator with expandable_segments:True
-    //
-    // One address range per pool, to which pages are mapped.
+    /// PyTorch's caching allocator with expandable_segments:True. One address range per pool, to which pages are mapped.
     Expandable,
-    /// cudaMalloc for every request
+    /// cudaMalloc for every request.
     Plain,
-    /// cudaMallocAsync, the driver's stream-ordered pool
+    /// cudaMallocAsync, the driver's stream-ordered pool.
     Pool,
     #[default]
     #[serde(other)]
-    #[value(skip)]
     Unknown,
 }
 
