@@ -36,12 +36,9 @@ pub mod dashboard;
 pub mod diagnose;
 pub mod export;
 pub mod incident;
-pub mod model;
 mod open_files;
 #[cfg(local)]
 pub mod probe;
-pub mod protocol;
-pub mod redact;
 #[cfg(local)]
 pub mod run;
 pub mod snapshot;
@@ -49,3 +46,6 @@ pub mod source;
 pub mod summary;
 pub mod tui;
 pub mod user_files;
+
+pub use gputop_model as model;
+pub use gputop_model::{protocol, redact};

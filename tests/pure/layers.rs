@@ -1,5 +1,5 @@
-//! Checks which modules use which (docs/ARCHITECTURE.md, Layers), based on the paths in the sources, that files do not
-//! name each other in circles, and that no test file is left out.
+//! Checks what the compiler does not: which modules of the program use which (docs/ARCHITECTURE.md, Layers), based on
+//! the paths in the sources, that files do not name each other in circles, and that no test file is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,16 +13,10 @@ struct Rule {
 
 /// The first rule that matches a file applies.
 const RULES: &[Rule] = &[
-    Rule { place: "model", may: &[] },
-    // The messages between threads, hosts and recordings.
-    Rule { place: "protocol", may: &["model"] },
-    Rule { place: "protocol.rs", may: &["model", "protocol"] },
     // The limit on open files, of this process and its children.
     Rule { place: "open_files.rs", may: &[] },
     // Pure: a model of PyTorch's allocator.
     Rule { place: "allocator", may: &["model"] },
-    // Pure: decides which text of other programs may be passed on.
-    Rule { place: "redact", may: &["model"] },
     // The collector for hosts that only have `nvidia-smi`.
     Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
     // Creates and deletes the file of a recording.
@@ -138,6 +132,15 @@ const RULES: &[Rule] = &[
     Rule { place: "main.rs", may: &[] },
 ];
 
+/// Modules that files in a place of a crate must not name. Everything else is at the bottom of that crate, so these parts
+/// stay above it. The first place that matches a file applies.
+const UPPER: &[(&str, &[&str])] = &[
+    ("crates/model/protocol.rs", &["redact"]),
+    ("crates/model/protocol", &["redact"]),
+    ("crates/model/redact", &["protocol"]),
+    ("crates/model", &["protocol", "redact"]),
+];
+
 const UNSAFE: &[&str] = &[
     // Runs before the standard library.
     "cli/startup_state.rs",
@@ -177,9 +180,20 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns each file's path below `src/` and its text without comments.
-fn sources() -> Vec<(String, String)> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the folders of the packages besides the program: `crates/model`.
+fn crates() -> Vec<String> {
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    folders.map(|entry| format!("crates/{}", entry.unwrap().file_name().display())).collect()
+}
+
+/// Returns the path of each source file of a package below its `src/`, and its text without comments. The program is the
+/// package in the folder `""`.
+fn sources(package: &str) -> Vec<(String, String)> {
+    let src = root().join(package).join("src");
     let read = |path: PathBuf| {
         let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&path).unwrap();
@@ -187,6 +201,10 @@ fn sources() -> Vec<(String, String)> {
         (name, text.lines().map(code).collect::<Vec<_>>().join("\n"))
     };
     rust_files(&src).into_iter().map(read).collect()
+}
+
+fn is_in(file: &str, place: &str) -> bool {
+    file == place || file.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns the paths after every `crate::`, up to `depth` names: `source::Update`. Groups in braces are expanded.
@@ -245,11 +263,8 @@ fn every_layer_uses_only_allowed_modules() {
     let is_below = |path: &str, place: &str| {
         path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with("::"))
     };
-    for (file, code) in sources() {
-        let rule = RULES
-            .iter()
-            .find(|rule| file == rule.place || file.starts_with(&format!("{}/", rule.place)));
-        let Some(rule) = rule else {
+    for (file, code) in sources("") {
+        let Some(rule) = RULES.iter().find(|rule| is_in(&file, rule.place)) else {
             wrong.push(format!("src/{file} is in no layer"));
             continue;
         };
@@ -258,6 +273,22 @@ fn every_layer_uses_only_allowed_modules() {
             if !own && !rule.may.iter().any(|may| is_below(&path, may)) {
                 wrong.push(format!("src/{file} names crate::{path}"));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_bottom_of_a_crate_does_not_name_its_upper_parts() {
+    let mut wrong = Vec::new();
+    for package in crates() {
+        for (file, code) in sources(&package).into_iter().filter(|(file, _)| file != "lib.rs") {
+            let path = format!("{package}/{file}");
+            let upper = UPPER.iter().find(|(place, _)| is_in(&path, place));
+            let upper = upper.map_or(&[][..], |(_, upper)| upper);
+            let names = named(&absolute(&file, &code, &[]), 1);
+            let wrong_names = names.iter().filter(|name| upper.contains(&name.as_str()));
+            wrong.extend(wrong_names.map(|name| format!("{path} names crate::{name}")));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -303,9 +334,9 @@ fn find(path: &str, modules: &[String]) -> Option<usize> {
     found.or_else(|| find(path.rsplit_once("::")?.0, modules))
 }
 
-#[test]
-fn files_do_not_name_each_other_in_circles() {
-    let mut sources = sources();
+/// Returns the groups of files of a package that name each other in circles.
+fn circles(package: &str) -> BTreeSet<Vec<String>> {
+    let mut sources = sources(package);
     sources
         .retain(|(file, _)| !file.ends_with("tests.rs") && file != "lib.rs" && file != "main.rs");
     sources.sort_by_key(|(file, _)| module(file));
@@ -325,25 +356,34 @@ fn files_do_not_name_each_other_in_circles() {
         reached
     };
     let reached: Vec<BTreeSet<usize>> = (0..modules.len()).map(reach).collect();
-    let circles: BTreeSet<Vec<&str>> = (0..modules.len())
+    (0..modules.len())
         .map(|at| {
             let circle = reached[at].iter().filter(|other| reached[**other].contains(&at));
-            circle.map(|at| sources[*at].0.as_str()).collect::<Vec<_>>()
+            circle.map(|at| format!("{package}/{}", sources[*at].0)).collect::<Vec<_>>()
         })
         .filter(|circle| circle.len() > MAX_CIRCLE)
-        .collect();
+        .collect()
+}
+
+#[test]
+fn files_do_not_name_each_other_in_circles() {
+    let packages = crates().into_iter().chain([String::new()]);
+    let circles: Vec<_> = packages.flat_map(|package| circles(&package)).collect();
     assert!(circles.is_empty(), "these files name each other in circles: {circles:#?}");
 }
 
 #[test]
 fn driver_crates_and_unsafe_code_stay_in_listed_files() {
     let mut wrong = Vec::new();
-    for (file, code) in sources() {
-        let words: Vec<&str> = code.split(|c: char| c != '_' && !c.is_alphanumeric()).collect();
-        for (word, places) in RESERVED {
-            let is_allowed = places.iter().any(|place| file.starts_with(place));
-            if !is_allowed && words.contains(word) {
-                wrong.push(format!("src/{file} says {word}"));
+    for package in crates().into_iter().chain([String::new()]) {
+        for (file, code) in sources(&package) {
+            let path = Path::new(&package).join(file).display().to_string();
+            let words: Vec<&str> = code.split(|c: char| c != '_' && !c.is_alphanumeric()).collect();
+            for (word, places) in RESERVED {
+                let is_allowed = places.iter().any(|place| path.starts_with(place));
+                if !is_allowed && words.contains(word) {
+                    wrong.push(format!("{path} says {word}"));
+                }
             }
         }
     }
@@ -352,8 +392,9 @@ fn driver_crates_and_unsafe_code_stay_in_listed_files() {
 
 #[test]
 fn no_test_file_is_forgotten() {
-    for binary in ["tests/pure", "tests/it"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(binary);
+    let of_crates = crates().into_iter().map(|package| format!("{package}/tests/pure"));
+    for binary in of_crates.chain(["tests/pure", "tests/it"].map(str::to_owned)) {
+        let folder = root().join(&binary);
         let main = fs::read_to_string(folder.join("main.rs")).unwrap();
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
@@ -373,7 +414,9 @@ fn no_test_file_is_forgotten() {
 /// Tests that start a process belong into `tests/it`.
 #[test]
 fn pure_tests_start_no_process() {
-    let mut files = rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pure"));
+    let of_crates = crates().into_iter().map(|package| root().join(package).join("tests/pure"));
+    let folders = of_crates.chain([root().join("tests/pure")]);
+    let mut files: Vec<PathBuf> = folders.flat_map(|folder| rust_files(&folder)).collect();
     // In parts, because this file is one of those that are searched.
     let words = [["std::", "process"].concat(), ["Command", "::"].concat()];
     while let Some(path) = files.pop() {

@@ -30,5 +30,4 @@ mod support;
 mod themes;
 #[cfg(target_os = "linux")]
 mod torch_dump;
-mod unknown_fields;
 mod whatif_shown;
