@@ -28,7 +28,6 @@
 //! not built, and gputop is only a client for remote hosts, recordings and logs. This also works on macOS
 //! (`.ci/typecheck`).
 
-pub mod allocator;
 pub mod cli;
 #[cfg(local)]
 pub mod collect;
@@ -41,11 +40,12 @@ mod open_files;
 pub mod probe;
 #[cfg(local)]
 pub mod run;
-pub mod snapshot;
 pub mod source;
 pub mod summary;
 pub mod tui;
 pub mod user_files;
 
+pub use gputop_allocator as allocator;
+pub use gputop_allocator::snapshot;
 pub use gputop_model as model;
 pub use gputop_model::{protocol, redact};

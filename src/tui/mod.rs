@@ -51,6 +51,10 @@ pub mod tmux;
 pub mod view;
 pub mod widgets;
 
+#[cfg(test)]
+#[path = "../../crates/allocator/tests/support/pool_maps.rs"]
+mod pool_maps;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc;

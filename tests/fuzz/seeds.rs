@@ -24,7 +24,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "wire" => wire(),
         "nvidia_smi" => vec![NVIDIA_SMI.into()],
         "recording" => recording(),
-        "snapshot" => files("tests/data/snapshots", ".pickle"),
+        "snapshot" => files("crates/allocator/tests/data/snapshots", ".pickle"),
         "incident" => incidents(),
         "dump" => dumps(),
         "hook" => HOOK.iter().map(|text| text.as_bytes().to_vec()).collect(),

@@ -101,8 +101,10 @@ fn once_as_json_holds_bytes_and_reasons() {
 #[test]
 fn closed_stdout_is_an_error() {
     let fake = FakeNvml::new("[[gpu]]\n");
-    let snapshot =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/torch-2.15/list.pickle");
+    let snapshot = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/crates/allocator/tests/data/snapshots/torch-2.15/list.pickle"
+    );
     for args in [
         "once",
         "once --json",

@@ -643,8 +643,10 @@ fn trace_adds_replay_results_to_fixes() {
     // A setting under which the program would also fail is not among the first fixes.
     assert!(!message.contains("roundup_power2_divisions"), "{message}");
     // A real history whose last request is too large for any setting.
-    let real =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/torch-2.15/native.pickle");
+    let real = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/crates/allocator/tests/data/snapshots/torch-2.15/native.pickle"
+    );
     let real = format!(
         "snapshot = pickle.load(open({real:?}, 'rb'))\n\
          snapshot['device_traces'][0][-1].update(size=2 << 30, device_free=1 << 30)"

@@ -8,10 +8,11 @@ use std::process::Output;
 
 use crate::support::fake_machine::gputop;
 
-const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
+const NATIVE: &[u8] =
+    include_bytes!("../../crates/allocator/tests/data/snapshots/torch-2.15/native.pickle");
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/snapshots").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/allocator/tests/data/snapshots").join(name)
 }
 
 fn run(args: &[&str]) -> Output {

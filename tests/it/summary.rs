@@ -199,7 +199,7 @@ fn damage_is_a_gap_wherever_it_is() {
 #[test]
 fn a_trace_of_another_program_proves_nothing() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/snapshots/torch-2.15/expandable.pickle");
+        .join("crates/allocator/tests/data/snapshots/torch-2.15/expandable.pickle");
     let output = summary(&["--trace", trace.to_str().unwrap(), demo().to_str().unwrap()]);
     assert!(output.status.success());
     let error = String::from_utf8_lossy(&output.stderr);

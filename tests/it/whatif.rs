@@ -17,7 +17,7 @@ fn whatif(args: &[&str]) -> Output {
 }
 
 fn data(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/snapshots");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/allocator/tests/data/snapshots");
     path.join(name).display().to_string()
 }
 

@@ -4,8 +4,10 @@ use crate::support::terminal::Launch;
 
 #[test]
 fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
-    let file =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/torch-2.15/native.pickle");
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/crates/allocator/tests/data/snapshots/torch-2.15/native.pickle"
+    );
     let terminal = Launch::gputop().args(["whatif", file]).size(24, 100).start();
     terminal.wait_text("a default");
     terminal.send("?");

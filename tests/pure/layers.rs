@@ -15,8 +15,6 @@ struct Rule {
 const RULES: &[Rule] = &[
     // The limit on open files, of this process and its children.
     Rule { place: "open_files.rs", may: &[] },
-    // Pure: a model of PyTorch's allocator.
-    Rule { place: "allocator", may: &["model"] },
     // The collector for hosts that only have `nvidia-smi`.
     Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
     // Creates and deletes the file of a recording.
@@ -48,8 +46,6 @@ const RULES: &[Rule] = &[
     // Analyzes its own allocations on a card like those of a process.
     Rule { place: "probe", may: &["model", "allocator", "user_files"] },
     Rule { place: "collect", may: &["open_files", "model", "redact", "user_files"] },
-    // Converts snapshot files to plain data and to histories for the allocator model.
-    Rule { place: "snapshot", may: &["model", "allocator"] },
     // Pure: sums up the lines of a recording.
     Rule { place: "summary", may: &["model", "allocator"] },
     // Pure: converts text to incidents.
@@ -135,6 +131,8 @@ const RULES: &[Rule] = &[
 /// Modules that files in a place of a crate must not name. Everything else is at the bottom of that crate, so these parts
 /// stay above it. The first place that matches a file applies.
 const UPPER: &[(&str, &[&str])] = &[
+    ("crates/allocator/snapshot", &[]),
+    ("crates/allocator", &["snapshot"]),
     ("crates/model/protocol.rs", &["redact"]),
     ("crates/model/protocol", &["redact"]),
     ("crates/model/redact", &["protocol"]),

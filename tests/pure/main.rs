@@ -24,7 +24,6 @@ mod recording;
 mod screen_sizes;
 mod screens;
 mod server_advice;
-mod snapshot;
 mod snapshot_shown;
 mod support;
 mod themes;

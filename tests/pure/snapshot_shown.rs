@@ -15,10 +15,14 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 
-const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
-const HOOK: &[u8] = include_bytes!("../data/snapshots/torch-2.15/hook.pickle");
-const LIST: &[u8] = include_bytes!("../data/snapshots/torch-2.15/list.pickle");
-const OLD: &[u8] = include_bytes!("../data/snapshots/torch-2.0/native.pickle");
+const NATIVE: &[u8] =
+    include_bytes!("../../crates/allocator/tests/data/snapshots/torch-2.15/native.pickle");
+const HOOK: &[u8] =
+    include_bytes!("../../crates/allocator/tests/data/snapshots/torch-2.15/hook.pickle");
+const LIST: &[u8] =
+    include_bytes!("../../crates/allocator/tests/data/snapshots/torch-2.15/list.pickle");
+const OLD: &[u8] =
+    include_bytes!("../../crates/allocator/tests/data/snapshots/torch-2.0/native.pickle");
 
 struct Shown {
     app: App,

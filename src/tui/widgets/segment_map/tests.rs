@@ -1,6 +1,6 @@
 use super::*;
-use crate::allocator::fragmentation::tests::{MIB, any_map, map, segment};
 use crate::tui::picture::text_of;
+use crate::tui::pool_maps::{MIB, any_map, map, segment};
 use crate::tui::theme::Palette;
 use proptest::prelude::*;
 

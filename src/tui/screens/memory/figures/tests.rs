@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::allocator::fragmentation::tests::any_map;
 use crate::model::gpu::Memory;
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Sampled, Segment};
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
+use crate::tui::pool_maps::any_map;
 use proptest::prelude::*;
 
 fn frame(total: u64, free: u64, driver: u64, vram: Option<u64>) -> Frame {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use gputop_model::{BlockState, Bytes, PoolMap};
+
 use super::record::{Lane, NO_TIME, StackId, TraceAction, TraceEvent};
-use crate::model::{BlockState, Bytes, PoolMap};
 
 /// A block that is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gputop::allocator::config::Config;
-use gputop::allocator::model::Model;
-use gputop::allocator::trace::{Op, PoolId};
-use gputop::model::pool::{BlockState, PoolKind, Segment};
-use gputop::model::units::Bytes;
-use gputop::snapshot::{self, DeviceAnalysis, Snapshot, SnapshotError, TraceAction};
+use gputop_allocator::config::Config;
+use gputop_allocator::model::Model;
+use gputop_allocator::snapshot::{self, DeviceAnalysis, Snapshot, SnapshotError, TraceAction};
+use gputop_allocator::trace::{Op, PoolId};
+use gputop_model::pool::{BlockState, PoolKind, Segment};
+use gputop_model::units::Bytes;
 use proptest::prelude::*;
 
 const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");

@@ -1,6 +1,7 @@
 //! The objects of a pickle while it is being read. A dictionary that describes an event, a block, a segment or a frame
 //! becomes a record as soon as its type is known, so memory never contains a tree of a hundred million nodes.
 
+use gputop_model::{Block, BlockState, Segment, StackFrame};
 use indexmap::IndexSet;
 
 use super::device::Held;
@@ -9,8 +10,7 @@ use super::record::{
     TraceEvent,
 };
 use super::text::{self, TextId, Texts};
-use crate::allocator::trace::PoolId;
-use crate::model::{Block, BlockState, Segment, StackFrame};
+use crate::trace::PoolId;
 
 /// Maximum length of file and function names. C++ function names are the longest.
 pub const MAX_TEXT: usize = 500;

@@ -1,11 +1,12 @@
 //! Replays of a failure under settings that could have prevented it.
 
+use gputop_model::trace_replay::{ReplayOutcome, SettingResult};
+use gputop_model::{Bytes, TraceReplay};
+
 use super::config::Config;
 use super::rules::NEWEST;
 use super::trace::{Op, Trace};
 use super::whatif::{Room, WhatifResult, replay};
-use crate::model::trace_replay::{ReplayOutcome, SettingResult};
-use crate::model::{Bytes, TraceReplay};
 
 /// Settings to replay: every setting that an explanation recommends and that can be replayed (a test in `diagnose`
 /// finds missing ones). Each failure is replayed only once, on the host that has its trace, and everyone who watches
@@ -80,7 +81,7 @@ fn outcome(result: &WhatifResult, trace: &Trace) -> ReplayOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::trace::{PoolId, Recorded, RecordedAction};
+    use crate::trace::{PoolId, Recorded, RecordedAction};
 
     /// A trace in which a live tensor lies at the start of an otherwise free large block, and the last request does not
     /// fit into the rest of that block.

@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::history::{ByStack, EventSpan, TraceHistory};
 use super::record::NO_TIME;
-use crate::allocator::fragmentation::Fragmentation;
+use crate::fragmentation::Fragmentation;
 
 #[derive(Debug, Default)]
 pub struct DeviceAnalysis {

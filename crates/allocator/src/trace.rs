@@ -19,8 +19,8 @@
 //!
 //! PyTorch keeps only the latest events. Blocks that were live before the first event are in [`Trace::start`].
 
-pub use crate::model::pool::PoolId;
-use crate::model::units::Bytes;
+pub use gputop_model::pool::PoolId;
+use gputop_model::units::Bytes;
 
 /// Identifier of an operation's block: any number that no other *live* block has. This is the block's address if the
 /// trace contains addresses.

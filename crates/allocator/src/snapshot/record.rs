@@ -1,8 +1,9 @@
 //! The records of a snapshot, reduced to the necessary fields. A 1 GB pickle with ten million events shrinks to 320 MB.
 
+use gputop_model::pool::BlockState;
+
 use super::text::TextId;
-use crate::allocator::trace::PoolId;
-use crate::model::pool::BlockState;
+use crate::trace::PoolId;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PickleValue {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::allocator::config::Config;
-use crate::allocator::rules::NEWEST;
+use crate::config::Config;
+use crate::rules::NEWEST;
 
 fn rules(conf: &str) -> Rules {
     Config::read(conf, NEWEST).expect("a setting").rules(NEWEST)

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use gputop_model::{Bytes, StackFrame};
 use serde::Serialize;
 
 use super::history::{Amount, ByStack};
 use super::stacks::Stacks;
 use super::{Device, DeviceAnalysis, Snapshot, StackId};
-use crate::model::{Bytes, StackFrame};
 
 /// How the memory allocated by a stack changed from the first snapshot to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

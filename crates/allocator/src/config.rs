@@ -5,10 +5,11 @@
 //! variable itself before it imports torch. gputop sees neither change, so an option that is missing here may still be
 //! on.
 
+use gputop_model::nearest_name::instead_of;
+use gputop_model::units::Bytes;
+
 use super::LARGE_SEGMENT;
 use super::rules::{NEWEST, Roundup, Rules, TorchVersion};
-use crate::model::nearest_name::instead_of;
-use crate::model::units::Bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Config {

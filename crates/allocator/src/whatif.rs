@@ -5,6 +5,7 @@
 //! replay stops, because it is unknown what the program would have done next. A request that also failed in the
 //! recording ([`Op::Refused`]) is tried, and the replay continues with the recorded operations.
 
+use gputop_model::units::Bytes;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
@@ -12,7 +13,6 @@ use super::model::{AllocationOutcome, Model};
 use super::rules::Rules;
 use super::trace::{Op, PoolId, RecordedAction, Trace};
 use super::{GRANULE, MIN_BLOCK};
-use crate::model::units::Bytes;
 
 /// Memory available to the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

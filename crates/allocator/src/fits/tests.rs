@@ -1,7 +1,7 @@
 use super::super::fragmentation::Fragmentation;
-use super::super::fragmentation::tests::{MIB, any_map, map, segment};
 use super::*;
-use crate::model::pool::Sampled;
+use crate::pool_maps::{MIB, any_map, map, segment};
+use gputop_model::pool::Sampled;
 use proptest::prelude::*;
 
 fn free(mib: u64) -> FitConditions {

@@ -19,13 +19,14 @@
 //! FITS assumes that all memory that the driver reports as free is usable. This holds because the driver can combine
 //! any free 2 MiB pages.
 
+use gputop_model::{
+    Block, BlockState, Bytes, Gpu, Pool, PoolKind, PoolMap, PoolStats, Process, Segment,
+};
+
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
 use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use super::{rounded, whole};
-use crate::model::{
-    Block, BlockState, Bytes, Gpu, Pool, PoolKind, PoolMap, PoolStats, Process, Segment,
-};
 
 /// Inputs that a memory map does not contain: the free memory reported by the driver and, if known, the allocator
 /// options.

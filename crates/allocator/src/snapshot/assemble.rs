@@ -5,6 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use gputop_model::text::visible;
+use gputop_model::{Block, BlockState, Bytes, PoolKind, Segment, StackFrame};
+
 use super::device::{Device, Held};
 use super::error::{Result, SnapshotError};
 use super::record::{BlockRecord, Lane, PickleValue, SegmentRecord};
@@ -12,8 +15,6 @@ use super::stacks::Stacks;
 use super::store::{MAX_TEXT, PickleStore, RecordRun};
 use super::text::{self, TextId};
 use super::{Setting, Snapshot};
-use crate::model::text::visible;
-use crate::model::{Block, BlockState, Bytes, PoolKind, Segment, StackFrame};
 
 /// Maximum number of devices, more than any host has.
 const MAX_DEVICES: usize = 256;

@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
+use gputop_model::{Bytes, Millis, Mono, PoolStats};
+
 use super::gib;
-use crate::model::{Bytes, Millis, Mono, PoolStats};
 
 /// State of a pool at one point in time, limited to the values that the warning rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,10 +1,11 @@
 //! Converts a device's events to a [`Trace`] for what-if replays.
 
+use gputop_model::{BlockState, Bytes};
+
 use super::device::{Device, Held};
 use super::record::{TraceAction, TraceEvent};
 use super::{Snapshot, addresses::ByAddress};
-use crate::allocator::trace::{Live, Op, Recorded, RecordedAction, Trace};
-use crate::model::{BlockState, Bytes};
+use crate::trace::{Live, Op, Recorded, RecordedAction, Trace};
 
 impl Snapshot {
     /// Returns the allocation trace of one device, including the blocks that existed before its first event.

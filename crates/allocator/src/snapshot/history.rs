@@ -5,10 +5,11 @@
 //! The trace contains only the latest events, so everything is calculated backwards from the map, which describes the
 //! state after the last event.
 
+use gputop_model::{BlockState, Bytes};
+
 use super::addresses::ByAddress;
 use super::device::Device;
 use super::record::{StackId, TraceAction, TraceEvent};
-use crate::model::{BlockState, Bytes};
 
 /// Number of events in a chunk: small enough to process event by event, large enough to skip through a trace quickly.
 const CHUNK: usize = 4096;

@@ -1,11 +1,4 @@
-//! Analysis of a pool's statistics and map under the rules of PyTorch's CUDA caching allocator: how fragmented its free
-//! memory is, the largest request that would succeed now, and early warnings. Also contains a [`model`] of the whole
-//! allocator, which replays a program's [`trace`] under other settings ([`whatif`]).
-//!
-//! All functions depend only on data from [`model::pool`](crate::model::pool). They run when a recording is displayed,
-//! not when it is made, so old recordings benefit from improved rules. The rules come from
-//! c10/cuda/CUDACachingAllocator.cpp in torch 1.8, 2.0, 2.2, 2.4, 2.5 and 2.12. Differences between versions are noted
-//! in the code.
+#![doc = include_str!("../README.md")]
 
 pub mod config;
 pub mod driver;
@@ -14,11 +7,16 @@ pub mod fragmentation;
 pub mod model;
 pub mod remedies;
 pub mod rules;
+pub mod snapshot;
 pub mod trace;
 pub mod warnings;
 pub mod whatif;
 
-use crate::model::units::Bytes;
+#[cfg(test)]
+#[path = "../tests/support/pool_maps.rs"]
+mod pool_maps;
+
+use gputop_model::units::Bytes;
 
 /// `kMinBlockSize`: every request is rounded up to a multiple of this size.
 pub const MIN_BLOCK: Bytes = Bytes(512);

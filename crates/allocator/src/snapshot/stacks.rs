@@ -1,7 +1,8 @@
 //! The stacks of a snapshot. Many events share a stack, and many stacks share frames.
 
+use gputop_model::stack::StackFrame;
+
 use super::record::StackId;
-use crate::model::stack::StackFrame;
 
 /// Maximum number of user-code frames in a one-line description.
 const MAX_NAMED: usize = 8;

@@ -1,7 +1,8 @@
 //! Settings of PyTorch's caching allocator that affect memory use, as a specific torch release interprets them.
 
+use gputop_model::units::Bytes;
+
 use super::MIN_BLOCK;
-use crate::model::units::Bytes;
 
 /// Major and minor version of a torch release: `(2, 8)` for torch 2.8.
 pub type TorchVersion = (u16, u16);

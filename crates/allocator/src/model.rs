@@ -23,12 +23,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use gputop_model::pool::{self};
+use gputop_model::{BlockState, Bytes, PoolKind};
+
 use super::driver::{MemorySource, Simulated};
 use super::rules::{Rules, TieBreak};
 use super::trace::{BlockId, Op, PoolId};
 use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
-use crate::model::pool::{self};
-use crate::model::{BlockState, Bytes, PoolKind};
 
 /// Placeholder index for a missing block or address range.
 const NONE: u32 = u32::MAX;

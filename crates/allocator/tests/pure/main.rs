@@ -1,0 +1,4 @@
+//! Tests with snapshots of real programs.
+#![allow(clippy::unwrap_used)]
+
+mod snapshot;
