@@ -32,7 +32,6 @@ pub mod cli;
 #[cfg(local)]
 pub mod collect;
 pub mod dashboard;
-pub mod diagnose;
 pub mod export;
 pub mod incident;
 mod open_files;
@@ -47,5 +46,6 @@ pub mod user_files;
 
 pub use gputop_allocator as allocator;
 pub use gputop_allocator::snapshot;
+pub use gputop_explain as diagnose;
 pub use gputop_model as model;
 pub use gputop_model::{protocol, redact};

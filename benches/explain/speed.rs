@@ -75,7 +75,7 @@ fn throughput() -> Figure {
 fn dense() -> Figure {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dense.log");
-    let cards = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/cards");
+    let cards = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/explain/assets/cards");
     let mut cards: Vec<_> =
         std::fs::read_dir(cards).unwrap().map(|card| card.unwrap().path()).collect();
     cards.sort();

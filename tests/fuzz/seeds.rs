@@ -60,7 +60,7 @@ fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
 /// Returns the example logs of the cards.
 fn log() -> Vec<Vec<u8>> {
     let mut logs = files("tests/data/logs", ".log");
-    for card in files("assets/cards", ".md") {
+    for card in files("crates/explain/assets/cards", ".md") {
         let card = String::from_utf8(card).unwrap();
         let examples = card.split("text = '''\n").skip(1);
         logs.extend(

@@ -48,8 +48,6 @@ const RULES: &[Rule] = &[
     Rule { place: "collect", may: &["open_files", "model", "redact", "user_files"] },
     // Pure: sums up the lines of a recording.
     Rule { place: "summary", may: &["model", "allocator"] },
-    // Pure: converts text to incidents.
-    Rule { place: "diagnose", may: &["model", "allocator"] },
     // The cards are data of `diagnose`.
     Rule { place: "export/cards", may: &["export", "model", "diagnose"] },
     // Prints snapshots.

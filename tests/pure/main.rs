@@ -2,10 +2,8 @@
 //! answers in seconds.
 #![allow(clippy::unwrap_used)]
 
-mod cards;
+mod explanations;
 mod filter;
-mod first_fix;
-mod fragmentation;
 mod groups;
 #[cfg(target_os = "linux")]
 mod history;
@@ -17,13 +15,11 @@ mod holders_truth;
 mod layers;
 mod memory_screen;
 mod menus;
-mod ordinary_exceptions;
 mod pictures;
 mod process_limits;
 mod recording;
 mod screen_sizes;
 mod screens;
-mod server_advice;
 mod snapshot_shown;
 mod support;
 mod themes;

@@ -1,0 +1,246 @@
+//! Stores recent measurements of each process and GPU, which help to explain a failure.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use gputop_allocator::warnings::{PoolSamples, Sample, before_failure};
+use gputop_model::event::{Event, Observation, OomCountIncreased};
+use gputop_model::frame::{Frame, MAX_GPUS, MAX_TRACKED_POOLS};
+use gputop_model::gpu::Gpu;
+use gputop_model::pool::Pool;
+use gputop_model::pool_location::{gpu_of, listed};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid};
+
+use super::figures::OomFigures;
+use crate::evidence::Measured;
+
+/// How long to keep the memory values of processes on a GPU, with one entry every [`USAGE_INTERVAL`].
+const USAGE_RETENTION: Millis = Millis(70_000);
+const USAGE_INTERVAL: Millis = Millis(5_000);
+/// How long to keep processes and GPUs that are no longer in the frames.
+const RETENTION: Millis = Millis(60_000);
+/// A newly seen process that is at most this old is treated as watched from its start.
+const MAX_AGE_AT_START: Millis = Millis(10_000);
+
+/// SM utilization from which a process is taken to compute. Loading a model into GPU memory needs less.
+const COMPUTING: f64 = 10.0;
+/// Minimum number of usage entries that can show that a process computes, equal to half a minute.
+const MIN_COMPUTING: usize = 6;
+
+/// Maximum number of processes to keep. If there are more, only those in the newest frame are kept.
+const MAX_TRACKED_PROCESSES: usize = 8_192;
+
+/// Usage of a GPU by one process.
+#[derive(Debug, Clone, Copy)]
+struct ProcessUsage {
+    pid: Pid,
+    vram: Bytes,
+    sm: Option<Percent>,
+}
+
+/// Usage of a GPU by all its processes at one point in time.
+type GpuUsage = (Mono, Vec<ProcessUsage>);
+
+#[derive(Debug, Default)]
+pub struct RecentHistory {
+    pools: HashMap<(ProcessKey, u32), PoolSamples>,
+    processes: HashMap<ProcessKey, SeenProcess>,
+    usage: HashMap<GpuUuid, VecDeque<GpuUsage>>,
+    newest: Arc<Frame>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SeenProcess {
+    last: Mono,
+    /// True if the process was watched from its start.
+    from_start: bool,
+}
+
+impl RecentHistory {
+    /// Adds a frame. `ticks` is the number of clock ticks per second, the unit of process start times. Ages are
+    /// measured with the monotonic clock.
+    pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
+        self.newest = Arc::clone(frame);
+        for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
+            let key = (pool.process, pool.ordinal);
+            let free = gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
+            let watch = self.pools.entry(key).or_default();
+            watch.push(Sample::new(frame.mono, &pool.stats, free));
+        }
+        for process in frame.processes.iter().flat_map(|p| &*p.list) {
+            let started = process.key.start.0.saturating_mul(1_000).checked_div(ticks);
+            let age = started.map(|started| frame.mono.since(Mono(started)));
+            let entry = self.processes.entry(process.key).or_insert(SeenProcess {
+                last: frame.mono,
+                from_start: age.is_some_and(|age| age < MAX_AGE_AT_START),
+            });
+            entry.last = frame.mono;
+        }
+        for gpu in &frame.gpus {
+            self.add_usage(gpu);
+        }
+        self.drop_old();
+    }
+
+    fn add_usage(&mut self, gpu: &Gpu) {
+        let now = self.newest.mono;
+        let ring = self.usage.entry(gpu.uuid.clone()).or_default();
+        if ring.back().is_some_and(|(at, _)| now.since(*at) < USAGE_INTERVAL) {
+            return;
+        }
+        let list = gpu.processes.value().into_iter().flatten();
+        let usage = list
+            .filter_map(|p| Some(ProcessUsage { pid: p.pid, vram: p.vram.get()?, sm: p.sm.get() }));
+        ring.push_back((now, usage.collect()));
+        while ring.front().is_some_and(|(at, _)| now.since(*at) > USAGE_RETENTION) {
+            ring.pop_front();
+        }
+    }
+
+    fn drop_old(&mut self) {
+        let now = self.newest.mono;
+        let is_new =
+            |watch: &PoolSamples| watch.last_at().is_some_and(|at| now.since(at) < RETENTION);
+        self.pools.retain(|_, watch| is_new(watch));
+        self.processes.retain(|_, seen| now.since(seen.last) < RETENTION);
+        self.usage.retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < RETENTION));
+        self.drop_surplus();
+    }
+
+    /// Drops what is not in the newest frame if there is too much of it. A host whose clock stands still never becomes
+    /// too old.
+    fn drop_surplus(&mut self) {
+        if self.pools.len() > MAX_TRACKED_POOLS {
+            let listed = self.newest.pool_keys();
+            self.pools.retain(|key, _| listed.contains(key));
+        }
+        if self.processes.len() > MAX_TRACKED_PROCESSES {
+            let list = self.newest.processes.iter().flat_map(|processes| &*processes.list);
+            let listed: HashSet<ProcessKey> = list.map(|process| process.key).collect();
+            self.processes.retain(|key, _| listed.contains(key));
+        }
+        if self.usage.len() > MAX_GPUS {
+            let list = &self.newest.gpus;
+            self.usage.retain(|uuid, _| list.iter().any(|gpu| gpu.uuid == *uuid));
+        }
+    }
+
+    /// Drops the measurements at or after `time`.
+    pub fn forget_from(&mut self, time: Mono) {
+        self.pools.values_mut().for_each(|samples| samples.forget_from(time));
+        self.usage.values_mut().for_each(|ring| ring.retain(|(at, _)| *at < time));
+    }
+
+    pub fn is_known(&self, process: ProcessKey) -> bool {
+        self.processes.contains_key(&process)
+    }
+
+    pub fn newest(&self) -> &Frame {
+        &self.newest
+    }
+
+    pub fn gpus(&self) -> &[Gpu] {
+        &self.newest.gpus
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.newest.pools.iter().flat_map(|pools| &*pools.list)
+    }
+
+    /// Returns the measurements before `event` and, for a failed allocation, the memory figures.
+    pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<OomFigures>) {
+        let rose = match &event.observation {
+            Observation::Ooms(rose) => Some(&**rose),
+            _ => None,
+        };
+        let ordinal = rose.map_or_else(|| self.fullest(process), |rose| Some(rose.ordinal));
+        let Some(ordinal) = ordinal else {
+            return (Measured::default(), None);
+        };
+        let key = (process, ordinal);
+        let pool = self.pools().find(|p| (p.process, p.ordinal) == key);
+        let is_reported = |gpu: &&Gpu| Some(&gpu.uuid) == event.gpu.as_ref();
+        let gpu = self.gpus().iter().find(is_reported);
+        let gpu = gpu.or_else(|| gpu_of(&self.newest, pool?));
+        let figures = rose.map(|rose| OomFigures::new(process, rose, pool, gpu));
+        let mut measured = self.minutes_before(key, process, gpu, rose);
+        measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
+        if let Some(figures) = &figures {
+            measured.largest_free_block = figures.largest_free_block;
+            measured.free_block_lag = rose.map(|rose| event.mono.since(rose.since));
+            measured.request_over = figures.request_over();
+        }
+        (measured, figures)
+    }
+
+    /// Returns the ordinal of the device on which the process has reserved the most memory.
+    fn fullest(&self, process: ProcessKey) -> Option<u32> {
+        let of = self.pools().filter(|pool| pool.process == process);
+        of.max_by_key(|pool| pool.stats.reserved.last()).map(|pool| pool.ordinal)
+    }
+
+    fn minutes_before(
+        &self,
+        key: (ProcessKey, u32),
+        process: ProcessKey,
+        gpu: Option<&Gpu>,
+        rose: Option<&OomCountIncreased>,
+    ) -> Measured {
+        let samples = self.pools.get(&key).map(PoolSamples::samples);
+        let Some(samples) = samples.filter(|s| !s.is_empty()) else {
+            return Measured::default();
+        };
+        let computes = gpu.is_some_and(|gpu| self.computes(gpu, process));
+        let before = before_failure(&samples, computes);
+        let from_start = self.processes.get(&process).is_some_and(|seen| seen.from_start);
+        let last_peak = rose.map(|rose| rose.stats.allocated.max());
+        let last_peak = last_peak.max(samples.last().map(|s| s.allocated.1));
+        Measured {
+            watched: Some(before.watched),
+            allocated_growth: match before.growth {
+                Some(growth) => Some(growth.a_minute.0 as f64),
+                None => before.is_flat.then_some(0.0),
+            },
+            // Ignore peaks as long as memory has only risen, because every new peak is then higher than all earlier
+            // ones.
+            spike: last_peak
+                .zip(before.max_allocated)
+                .filter(|(_, max_allocated)| max_allocated.0 > 0 && before.has_fallen)
+                .map(|(peak, max_allocated)| peak.0 as f64 / max_allocated.0 as f64),
+            highest_peak: before.max_allocated.filter(|_| before.has_fallen),
+            has_fallen: if before.has_fallen { Some(true) } else { from_start.then_some(false) },
+            retries: Some(before.retries),
+            ..Measured::default()
+        }
+    }
+
+    /// Returns true if the process computed on the GPU during most of the last minute. A program that trains or serves
+    /// does, but one that is still loading its model does not.
+    fn computes(&self, gpu: &Gpu, process: ProcessKey) -> bool {
+        let own = listed(gpu, process).map_or(process.pid, |own| own.pid);
+        let ring = self.usage.get(&gpu.uuid).into_iter().flatten();
+        let own = ring.filter_map(|(_, list)| list.iter().find(|usage| usage.pid == own));
+        let computing: Vec<bool> =
+            own.map(|usage| usage.sm.is_some_and(|sm| sm.0 >= COMPUTING)).collect();
+        let count = computing.iter().filter(|&&computing| computing).count();
+        count >= MIN_COMPUTING && count * 4 >= computing.len() * 3
+    }
+
+    /// Returns the memory growth of other processes on the GPU within the last minute.
+    fn others_grew(&self, gpu: &Gpu, process: ProcessKey) -> Option<Bytes> {
+        let ring = self.usage.get(&gpu.uuid)?;
+        let (then, earliest) = ring.front()?;
+        if self.newest.mono.since(*then) < Millis(20_000) {
+            return None;
+        }
+        let own = listed(gpu, process).map_or(process.pid, |own| own.pid);
+        let sum = |held: &mut dyn Iterator<Item = (Pid, Bytes)>| -> u64 {
+            held.filter(|(pid, _)| *pid != own).map(|(_, b)| b.0).sum()
+        };
+        let list = gpu.processes.value()?.iter();
+        let now = sum(&mut list.filter_map(|p| Some((p.pid, p.vram.get()?))));
+        let before = sum(&mut earliest.iter().map(|usage| (usage.pid, usage.vram)));
+        Some(Bytes(now.saturating_sub(before)))
+    }
+}
