@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use gputop::collect::memory::live::Live;
-use gputop::collect::torch::Attached;
-use gputop::collect::torch::sampler::{PERIOD, Sampler};
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Pid, StartTicks};
+use gputop_peek::memory::live::Live;
+use gputop_peek::torch::Attached;
+use gputop_peek::torch::sampler::{PERIOD, Sampler};
 
 const TURNS: usize = 200;
 const SAMPLED: Duration = Duration::from_secs(20);

@@ -14,8 +14,6 @@ use std::time::Duration;
 
 use gputop::cli::check_config;
 use gputop::collect::hook::{ReportedPools, Spool};
-use gputop::collect::memory::dump::Dump;
-use gputop::collect::torch::Attached;
 use gputop::dashboard::incidents::ListedIncident;
 use gputop::diagnose::live::Observer;
 use gputop::diagnose::{Catalogue, LogReader, explain};
@@ -41,6 +39,8 @@ use gputop::tui::screens::SCREENS;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
+use gputop_peek::memory::dump::Dump;
+use gputop_peek::torch::Attached;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{
@@ -381,7 +381,7 @@ pub fn dump(data: &[u8]) {
 fn recorded_dumps() -> &'static [Dump] {
     static DUMPS: OnceLock<Vec<Dump>> = OnceLock::new();
     DUMPS.get_or_init(|| {
-        let folder = repository().join("tests/data/torch");
+        let folder = repository().join("crates/peek/tests/data/torch");
         let mut files = BTreeMap::new();
         for version in fs::read_dir(folder).into_iter().flatten().flatten() {
             for file in fs::read_dir(version.path()).into_iter().flatten().flatten() {

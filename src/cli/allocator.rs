@@ -15,6 +15,11 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::WrapErr;
+use gputop_peek::memory::MemoryError;
+use gputop_peek::memory::dump::DumpRecorder;
+use gputop_peek::memory::live::Live;
+use gputop_peek::memory::pause::{PauseError, PauseStats, ThreadPause};
+use gputop_peek::torch::{AllocatorStat, Attached, DeviceStats, Failure};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
@@ -22,11 +27,6 @@ use super::print::{print, print_json, say};
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::collect::hook::reported_by;
-use crate::collect::memory::MemoryError;
-use crate::collect::memory::dump::DumpRecorder;
-use crate::collect::memory::live::Live;
-use crate::collect::memory::pause::{PauseError, PauseStats, ThreadPause};
-use crate::collect::torch::{AllocatorStat, Attached, DeviceStats, Failure};
 use crate::model::frame::SCHEMA;
 use crate::model::{
     Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, Reading, ReportedPool, Segment,

@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr as _, bail, eyre};
+use gputop_peek::cpython::limits::Options;
+use gputop_peek::memory::dump::DumpRecorder;
+use gputop_peek::memory::live::Live;
+use gputop_peek::torch::Failure;
+use gputop_peek::torch::holders::read_recorded;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use super::allocator::{exit_code, save_dump};
 use super::print::{say, width, write_out};
 use super::settings::watch_argument;
-use crate::collect::cpython::limits::Options;
 use crate::collect::holders::read;
-use crate::collect::memory::dump::DumpRecorder;
-use crate::collect::memory::live::Live;
-use crate::collect::torch::Failure;
-use crate::collect::torch::holders::read_recorded;
 use crate::export::explanation::wrapped;
 use crate::export::holders::{
     advice_lines, difference_lines, estimates, sentence, state_text, tensors,

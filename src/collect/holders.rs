@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::cpython::limits::Options;
-use super::torch::Failure;
-use super::torch::holders::read_process;
+use gputop_peek::cpython::limits::Options;
+use gputop_peek::torch::Failure;
+use gputop_peek::torch::holders::read_process;
+
 use crate::model::{Holders, Missing, Pid, ProcessKey, Reason};
 use crate::redact;
 

@@ -144,7 +144,7 @@ fn first_line(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::clock::now_mono;
+    use gputop_peek::clock::now_mono;
 
     #[test]
     fn cpu_needs_two_readings_and_memory_needs_one() {

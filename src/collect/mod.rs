@@ -7,8 +7,6 @@
 
 pub mod agent;
 pub mod candidates;
-pub mod clock;
-pub mod cpython;
 pub mod driver;
 pub mod exits;
 pub mod holders;
@@ -17,9 +15,6 @@ pub mod host;
 pub mod kernel_log;
 pub mod local;
 pub mod logs;
-pub mod memory;
 pub mod nvml;
 pub mod probe;
 pub mod process;
-pub mod python;
-pub mod torch;

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::clock::{now_mono, now_wall};
+use gputop_peek::clock::{now_mono, now_wall};
+use gputop_peek::torch::{Attached, Failure};
+
 use super::hook::last_history;
-use super::torch::{Attached, Failure};
 use crate::model::probe::{
     DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, ProcessFragmentation, default_headroom,
     min_free,

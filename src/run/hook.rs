@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use gputop_peek::memory::access::ptrace_scope;
 use nix::unistd::geteuid;
 
 use crate::collect::hook::{Report, Spool, install, python_path, traces};
-use crate::collect::memory::access::ptrace_scope;
 use crate::diagnose::hook_report::HookReport;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, TextSource};
 use crate::model::event::HookException;

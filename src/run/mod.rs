@@ -43,8 +43,8 @@ pub use pipes::PipedStreams;
 pub use ranks::Rank;
 pub use signals::run_until_cancelled;
 
-use crate::collect::clock::{now_mono, now_wall};
 use crate::model::{Mono, ProcessKey, UnixMillis};
+use gputop_peek::clock::{now_mono, now_wall};
 use output::{CapturedOutput, FilePosition};
 use relay::Relay;
 use signals::Signals;

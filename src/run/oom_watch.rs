@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::collect::clock::now_mono;
+use gputop_peek::clock::now_mono;
+
 use crate::collect::exits::oom::{OomCounterPaths, OomKiller};
 use crate::collect::kernel_log::{KernelLine, KernelLog};
 use crate::model::Pid;

@@ -28,7 +28,7 @@ mod failed_allocation;
 mod fake_nvml;
 mod harness;
 mod holders;
-#[path = "../pure/holders_truth.rs"]
+#[path = "../../crates/peek/tests/pure/holders_truth.rs"]
 mod holders_truth;
 mod idle;
 mod journal;

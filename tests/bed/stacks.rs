@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputop::collect::python::{PythonReader, StackRequest};
 use gputop::model::units::{Pid, StartTicks};
 use gputop::model::{ProcessKey, PythonStack, StackFrame};
+use gputop_peek::python::{PythonReader, StackRequest};
 use procfs::process::Process;
 
 use crate::harness::{Harness, Launch};

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Records a dump for tests/pure/holders_dump.rs with any Python and any torch release, on a host without a GPU.
+"""Records a dump for crates/peek/tests/pure/holders_dump.rs with any Python and any torch release, on a host without a GPU.
 
     tests/fake_cuda/record_holders.py PYTHON TORCH GPUTOP [PROGRAM]
 
     tests/fake_cuda/record_holders.py ~/.pyenv/versions/3.10.13/bin/python3 2.1.2 target/release/gputop
 
 Installs the release into target/bed with install_torch.py, starts benches/hardware/holders/target.py, writes dump.zst
-and truth.json to tests/data/holders/python3.10-torch2.1.2, and compares the names that GPUTOP reads with the truth.
+and truth.json to crates/peek/tests/data/holders/python3.10-torch2.1.2, and compares the names that GPUTOP reads with the truth.
 PROGRAM is one of programs.py instead. Its libraries are found through PYTHONPATH.
 """
 import json
@@ -33,7 +33,7 @@ def main(python, version, gputop, program=None):
     folder = install_torch.install(index, index.wheels("torch"), version, python, ROOT / "target/bed")
     environment = {**os.environ, **json.loads((folder / "launch.json").read_text())["environment"]}
     environment["PYTHONPATH"] += f":{os.environ.get('PYTHONPATH', '')}"
-    out = ROOT / "tests/data/holders" / (f"{folder.name}-{program}" if program else folder.name)
+    out = ROOT / "crates/peek/tests/data/holders" / (f"{folder.name}-{program}" if program else folder.name)
     command = [PROGRAMS / "programs.py", program] if program else TRANSFORMER
     with subprocess.Popen(
         [python, *command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -155,7 +155,7 @@ fn dumps() -> Vec<Vec<u8>> {
             std::iter::once(choice).chain(edits).collect()
         })
         .collect();
-    for dump in files("tests/data/torch", "fresh.dump.zst") {
+    for dump in files("crates/peek/tests/data/torch", "fresh.dump.zst") {
         seeds.push(zstd::decode_all(&dump[..]).unwrap());
     }
     seeds.push(b"gputop-dump 1\n{\"maps\":[],\"ranges\":[[4096,8]]}\nabcdefgh".to_vec());

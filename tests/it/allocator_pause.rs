@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use gputop::collect::memory::Memory;
-use gputop::collect::memory::live::Live;
-use gputop::collect::memory::pause::{MAX_PAUSE, PauseError, ThreadPause};
-use gputop::collect::memory::{Range, view::View};
-use gputop::collect::torch::Attached;
 use gputop::model::units::Pid;
+use gputop_peek::memory::Memory;
+use gputop_peek::memory::live::Live;
+use gputop_peek::memory::pause::{MAX_PAUSE, PauseError, ThreadPause};
+use gputop_peek::memory::{Range, view::View};
+use gputop_peek::torch::Attached;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 

@@ -252,7 +252,8 @@ fn inside() {
     if std::env::var_os("GPUTOP_TEST_INSIDE").is_none() {
         return;
     }
-    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst");
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("crates/peek/tests/data/torch/2.6.0/mixed.dump.zst");
     let devices = own_devices();
     let mut target = Target::start(&dump);
     drop(devices);

@@ -6,9 +6,9 @@
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
-use gputop::collect::memory::dump::Dump;
-use gputop::collect::torch::Attached;
 use gputop::model::pool::BlockState;
+use gputop_peek::memory::dump::Dump;
+use gputop_peek::torch::Attached;
 
 use crate::support::fake_machine::{Guarded, gputop, wait_until};
 use crate::support::python;

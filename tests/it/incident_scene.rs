@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 use std::process::Stdio;
 
-use gputop::collect::torch::Attached;
 use gputop::incident::{WatchResult, Watcher};
 use gputop::model::event::{Event, Observation, OomCountIncreased};
 use gputop::model::holders::summary::HolderSummary;
@@ -16,6 +15,7 @@ use gputop::model::units::{Bytes, Millis, Mono, Pid};
 use gputop::protocol::{Play, Position, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::Options;
+use gputop_peek::torch::Attached;
 use serde_json::Value;
 
 use crate::support::DEADLINE;

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gputop::collect::torch::Attached;
 use gputop::model::frame::Frame;
 use gputop::model::pool::{Pool, PoolMap, Pools};
 use gputop::model::process::ProcessKey;
@@ -12,6 +11,7 @@ use gputop::model::units::{Mono, StartTicks};
 use gputop::protocol::{Play, Request, Update};
 use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
+use gputop_peek::torch::Attached;
 
 use crate::support::replay_client::{PAUSED, ReplayClient, frame, minute_of, start};
 use crate::support::training_day::{self, Day};
@@ -210,7 +210,8 @@ fn zstdcat_yields_maps_as_lines_that_say_what_they_hold() {
 #[test]
 fn the_map_of_a_live_process_plays_as_it_was_read() {
     use crate::support::torch_target::Target;
-    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst");
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("crates/peek/tests/data/torch/2.6.0/mixed.dump.zst");
     let target = Target::start(&dump);
     let mut attached = Attached::open(Path::new("/proc"), target.pid()).unwrap();
     let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
@@ -297,7 +298,7 @@ mod by_command {
 
     /// A process with the allocator of the dump, on the GPU of a fake machine.
     fn machine() -> (Target, FakeNvml) {
-        let dump = "tests/data/torch/2.6.0/mixed.dump.zst";
+        let dump = "crates/peek/tests/data/torch/2.6.0/mixed.dump.zst";
         let target = Target::start(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dump));
         let process = format!("[[process]]\npid = {}\ngpu = 0\nused = \"9 GiB\"\n", target.pid());
         let fake = FakeNvml::new(&format!("[[gpu]]\n{process}"));

@@ -8,15 +8,15 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use gputop::collect::memory::MemoryError;
-use gputop::collect::memory::dump::Dump;
-use gputop::collect::memory::live::Live;
-use gputop::collect::torch::sampler::Sampler;
-use gputop::collect::torch::{Attached, Failure};
 use gputop::model::pool::{Allocator, PoolMap, Pools};
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::{Bytes, Pid, StartTicks};
+use gputop_peek::memory::MemoryError;
+use gputop_peek::memory::dump::Dump;
+use gputop_peek::memory::live::Live;
+use gputop_peek::torch::sampler::Sampler;
+use gputop_peek::torch::{Attached, Failure};
 use nix::sys::signal::{Signal, kill};
 
 use crate::support::executable;
@@ -31,7 +31,7 @@ const NOBODY: u32 = 65_534;
 const ALLOCATED_BYTES_OFFSET: u64 = 40 + 4 * 96;
 
 pub fn dump_path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/peek/tests/data/torch/2.6.0/mixed.dump.zst")
 }
 
 fn open(target: &Target) -> Attached<Live> {

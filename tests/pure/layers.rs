@@ -135,13 +135,18 @@ const UPPER: &[(&str, &[&str])] = &[
     ("crates/model/protocol", &["redact"]),
     ("crates/model/redact", &["protocol"]),
     ("crates/model", &["protocol", "redact"]),
+    ("crates/peek/torch", &["python"]),
+    ("crates/peek/python.rs", &["torch"]),
+    ("crates/peek/python", &["torch"]),
+    ("crates/peek/cpython", &["python", "torch"]),
+    ("crates/peek", &["cpython", "python", "torch"]),
 ];
 
 const UNSAFE: &[&str] = &[
+    "crates/peek/memory/ptrace_call.rs",
     // Runs before the standard library.
     "cli/startup_state.rs",
     "collect/exits/pidfd_info.rs",
-    "collect/memory/ptrace_call.rs",
     "collect/nvml/raw.rs",
     "open_files.rs",
     "probe/child/cuda.rs",

@@ -8,10 +8,6 @@ mod groups;
 #[cfg(target_os = "linux")]
 mod history;
 mod holders;
-#[cfg(target_os = "linux")]
-mod holders_dump;
-#[cfg(target_os = "linux")]
-mod holders_truth;
 mod layers;
 mod memory_screen;
 mod menus;
@@ -23,6 +19,4 @@ mod screens;
 mod snapshot_shown;
 mod support;
 mod themes;
-#[cfg(target_os = "linux")]
-mod torch_dump;
 mod whatif_shown;

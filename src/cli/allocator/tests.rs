@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
+use gputop_peek::torch::StatArray;
 use serde_json::Value;
 
 use super::*;
-use crate::collect::torch::StatArray;
 use crate::model::pool::{Block, BlockState, PoolId};
 
 fn collect_fields(value: &Value, prefix: &str, fields: &mut BTreeSet<String>) {

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use gputop_peek::memory::access;
+
 use crate::cli::doctor::check::Check;
 use crate::collect::hook;
-use crate::collect::memory::access;
 use crate::incident::Store;
 use crate::open_files::{Limit, limit};
 

@@ -13,16 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use gputop_peek::clock::now_mono;
+use gputop_peek::python::{PythonStacks, StackRequest};
+use gputop_peek::torch::allocation_spike::AllocationSpike;
+
 use crate::collect::agent::options::Options;
 use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
-use crate::collect::clock::now_mono;
 use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
 use crate::collect::probe;
 use crate::collect::process::detail;
-use crate::collect::python::{PythonStacks, StackRequest};
-use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::stack::StackTrigger;
 use crate::model::{Bytes, Frame, Millis, Mono, Observation, Pool, ProbeRequest, ProcessKey};

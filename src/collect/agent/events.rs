@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use gputop_peek::clock::{now_mono, now_wall};
+use gputop_peek::torch::allocation_spike::AllocationSpike;
+
 use super::xids::XidReport;
 use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
-use crate::collect::clock::{now_mono, now_wall};
 use crate::collect::exits::ProcessExit;
 use crate::collect::kernel_log::XidLine;
-use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::event::{Exit, HealthChange, OomCountIncreased, Xid};
 use crate::model::{
     Event, FailureMap, Gpu, GpuUuid, Health, Missing, Observation, PidNamespace, Pool, ProcessKey,

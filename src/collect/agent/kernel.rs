@@ -3,9 +3,10 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 
+use gputop_peek::clock::now_mono;
+
 use crate::collect::agent::options::Options;
 use crate::collect::agent::section::Section;
-use crate::collect::clock::now_mono;
 use crate::collect::hook::SpoolReader;
 use crate::collect::host::HostReader;
 use crate::collect::process::{ProcessReadout, ProcessTable};

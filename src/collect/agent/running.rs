@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use gputop_peek::clock::{now_mono, now_wall};
+use gputop_peek::torch::Failure;
+use gputop_peek::torch::sampler::Sampler;
+
 use super::collectors::Collectors;
 use super::followed_candidates::FollowedCandidates;
 use super::gpu_at_oom::AtOom;
@@ -17,13 +21,10 @@ use super::workers::Workers;
 use super::xids::Xids;
 use super::{devices, reported_pools};
 use crate::collect::candidates::CandidateFinder;
-use crate::collect::clock::{now_mono, now_wall};
 use crate::collect::exits::{ExitReport, ExitWatcher};
 use crate::collect::hook::{ReportedPools, Traced};
 use crate::collect::process::ProcessReadout;
 use crate::collect::process::leftovers::Leftover;
-use crate::collect::torch::Failure;
-use crate::collect::torch::sampler::Sampler;
 use crate::model::{
     ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis, Missing,
     Mono, Observation, PidNamespace, Pools, Process, ProcessKey, ProcessList, Reading, Reason,

@@ -1,10 +1,11 @@
 //! Messages from the collectors to the agent.
 
+use gputop_peek::torch::allocation_spike::AllocationSpike;
+
 use crate::collect::candidates::Candidate;
 use crate::collect::exits::ExitReport;
 use crate::collect::hook::HookUpdate;
 use crate::collect::process::ProcessReadout;
-use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::{Driver, Gpu, GpuUuid, Host, Observation, Pools, ProcessKey};
 use crate::protocol::{Request, Update};
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use gputop_peek::torch::sampler::{PERIOD, Sampler};
+
 use super::collectors::{CollectorContext, Collectors, job_thread, start_collectors};
 use super::followed_candidates::FollowedCandidates;
 use super::gpu_at_oom::AtOom;
@@ -24,7 +26,6 @@ use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::hook::{ReportedPools, Traced};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
-use crate::collect::torch::sampler::{PERIOD, Sampler};
 use crate::model::text::visible;
 use crate::model::{
     Driver, Missing, Observation, PidNamespace, Pools, ProcessList, Reading, Reason,

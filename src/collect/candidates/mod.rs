@@ -23,17 +23,17 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
+use gputop_peek::clock::now_mono;
+use gputop_peek::process::stat::{StatBuffer, StatFile, with_ancestors};
+use gputop_peek::process::statm::mapped_pages;
 use memchr::memmem;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use self::cpu_budget::{CpuBudget, cpu_time_of_thread};
 use self::new_pids::NewPids;
-use super::clock::now_mono;
 use super::process::ProcessTable;
 use super::process::container::Files;
 use super::process::own_program::is_gputop;
-use super::process::stat::{StatBuffer, StatFile, with_ancestors};
-use super::process::statm::mapped_pages;
 use crate::model::{Millis, Mono, Pid, PidNamespace, Process, ProcessKey};
 
 /// Environment variable that turns this off with the value `0`.

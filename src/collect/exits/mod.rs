@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use gputop_peek::clock::now_mono;
+use gputop_peek::process::stat::start_time;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -31,9 +33,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use self::oom::{OomCounterPaths, OomKiller};
 use self::status::{ExitTrace, Status};
-use super::clock::now_mono;
 use super::kernel_log::{KernelLine, KernelLog, XidLine};
-use super::process::stat::start_time;
 use crate::model::event::OomVerdict;
 use crate::model::{Missing, Mono, ProcessKey, Reading, Reason};
 use crate::open_files::{LongLivedFile, room_for};

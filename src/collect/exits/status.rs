@@ -9,8 +9,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
+use gputop_peek::process::stat::{StatBuffer, StatFile};
+
 use super::pidfd_info;
-use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::{ProcessKey, Reading, Reason, RunState};
 
 const SIGKILL: i32 = nix::libc::SIGKILL;

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use gputop_peek::clock::now_mono;
+use gputop_peek::process::stat::is_running;
+
 use super::replay_trace::Traced;
 use super::spool::{Kind, Name, Spool};
 use super::spool_line::SpoolLine;
 use super::statistics::ReportedPools;
-use crate::collect::clock::now_mono;
-use crate::collect::process::stat::is_running;
 use crate::model::{HookEvent, HookOom, Pid, ProcessKey};
 
 /// Hook reports that arrived since the last read.

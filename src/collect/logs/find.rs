@@ -15,19 +15,20 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use gputop_peek::clock::{boot_time, now_mono};
+use gputop_peek::process::access::Access;
+use gputop_peek::process::stat::{start_time, with_ancestors};
+
 use super::content::LogContent;
 use super::journal::{Journal, JournalWriters, is_journal};
 use super::pane::Pane;
 use super::pipe::{self, Descriptor};
 use super::stream::Stream;
 use super::tail::{CREATION_UNCERTAINTY, Credentials, LogFileLocation, NoFile, Tail, start_offset};
-use crate::collect::clock::{boot_time, now_mono};
 use crate::collect::logs::settings::LogSettings;
-use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
 use crate::collect::process::own_program::is_gputop;
-use crate::collect::process::stat::{start_time, with_ancestors};
 use crate::model::event::LogOrigin;
 use crate::model::text::visible;
 use crate::model::{Millis, Missing, Mono, Pid, ProcessKey, Reason, StartTicks};

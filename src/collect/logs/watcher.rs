@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use gputop_peek::clock::now_mono;
+
 use super::find::{Findings, FoundLog, LogId, find, named};
 use super::log::{Log, ProcessExcerpt};
-use crate::collect::clock::now_mono;
 use crate::collect::logs::settings::LogSettings;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::LogTrigger;

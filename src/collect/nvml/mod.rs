@@ -41,7 +41,7 @@ fn cost(device: &nvml_wrapper::Device<'_>, index: u32, group: Group) -> u64 {
         Group::Figures(Period::Tick) => drop(device::tick(device, &mut gpu)),
         Group::Figures(Period::Slow) => device::slow(device, &mut gpu),
         Group::Figures(Period::WhileShown) => {
-            device::traffic(device, crate::collect::clock::now_mono(), &mut None);
+            device::traffic(device, gputop_peek::clock::now_mono(), &mut None);
         }
         Group::Figures(Period::Once) => device::describe(device, &mut gpu),
         Group::Processes => device::processes(device, &mut gpu, true, &mut buffers),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use gputop_peek::clock::now_mono;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
@@ -16,7 +17,6 @@ use super::device;
 use super::library::Library;
 use super::raw::Buffers;
 use super::schedule::{Group, Timer};
-use crate::collect::clock::now_mono;
 use crate::model::gpu::Period;
 use crate::model::{Gpu, GpuUuid, Health, HealthState, Memory, Millis};
 

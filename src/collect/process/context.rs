@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::access::Access;
+use gputop_peek::process::access::Access;
+use gputop_peek::process::stat::StatBuffer;
+
 use super::container::Containers;
-use super::stat::StatBuffer;
 use super::user::UserNames;
 use crate::model::{Pid, UnixMillis};
 

@@ -4,13 +4,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use gputop_peek::process::access::Access;
+use gputop_peek::process::stat::{StatBuffer, StatFile, with_ancestors};
 use procfs::process::{LimitValue, Status};
 
-use super::access::Access;
 use super::cgroup;
 use super::dir::Dir;
 use super::nul_list::NulList;
-use super::stat::{StatBuffer, StatFile, with_ancestors};
 use crate::model::process::{Parent, ProcessDetail};
 use crate::model::text::visible;
 use crate::model::{Bytes, Missing, ProcessKey, Reading, Reason, Variable};

@@ -6,7 +6,8 @@
 use std::io;
 use std::path::Path;
 
-use super::access::Access;
+use gputop_peek::process::access::Access;
+
 use super::dir::Dir;
 use super::nul_list::NulList;
 use super::{cgroup, environment};

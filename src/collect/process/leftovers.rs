@@ -11,9 +11,10 @@
 use std::fs;
 use std::path::Path;
 
+use gputop_peek::process::stat::{StatBuffer, StatFile};
+
 use super::nul_list::NulList;
 use super::open_devices::{numbers_in, open_minors};
-use super::stat::{StatBuffer, StatFile};
 use crate::model::text::visible;
 use crate::model::{Mono, Pid, RunState};
 

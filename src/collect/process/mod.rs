@@ -8,7 +8,6 @@
 //! A process is watched for a while after it leaves the driver's list, because the driver drops an exiting process
 //! before its parent reaps it. Its exit is therefore still detected, and reported once.
 
-pub(in crate::collect) mod access;
 mod cgroup;
 pub mod container;
 mod context;
@@ -23,8 +22,6 @@ mod open_devices;
 pub(in crate::collect) mod own_program;
 mod run_command;
 mod signal;
-pub(in crate::collect) mod stat;
-pub(in crate::collect) mod statm;
 mod tracked_process;
 mod user;
 
@@ -34,17 +31,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use self::access::Access;
+use gputop_peek::clock::boot_time;
+use gputop_peek::process::access::Access;
+use gputop_peek::process::stat::StatBuffer;
+
 use self::container::{Containers, Files};
 pub use self::detail::read as detail;
 pub use self::environment::alloc_conf_of;
 use self::leftovers::{Leftover, Leftovers};
 use self::open_devices::OpenGpus;
 pub use self::signal::send as send_signal;
-use self::stat::StatBuffer;
 use self::tracked_process::{Refreshed, TrackedProcess};
 use self::user::UserNames;
-use super::clock::boot_time;
 use crate::model::{
     GpuUuid, Millis, Missing, Mono, Pid, PidNamespace, Process, ProcessKey, Reading,
 };

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use super::stat::with_ancestors;
+use gputop_peek::process::stat::with_ancestors;
+
 use crate::model::{Pid, ProcessKey};
 
 /// gputop's process name. The kernel stores at most 15 bytes of the file name.

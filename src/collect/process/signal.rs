@@ -8,11 +8,11 @@
 use std::io;
 use std::path::Path;
 
+use gputop_peek::process::access::Access;
+use gputop_peek::process::stat::{StatBuffer, StatFile};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal as Number, getpid, pidfd_open, pidfd_send_signal};
 
-use super::access::Access;
-use super::stat::{StatBuffer, StatFile};
 use crate::model::{Missing, ProcessKey, Reason, RunState, Signal, StartTicks};
 
 pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Missing> {
@@ -74,8 +74,8 @@ fn rejected(why: &'static str) -> Missing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stat::start_time;
     use super::*;
+    use gputop_peek::process::stat::start_time;
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command, Stdio};
 

@@ -9,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use gputop_peek::clock::now_mono;
+
 use super::*;
-use crate::collect::clock::now_mono;
 use crate::model::{Percent, Reason, RunState, StartTicks};
 
 struct KilledOnDrop(Child);
@@ -226,7 +227,7 @@ fn reads_rank_and_job_from_the_environment() {
     assert_eq!(process.rank.get(), Some(3));
     assert_eq!(process.local_rank.get(), Some(1));
     assert_eq!(process.job.value().map(String::as_str), Some("81234"));
-    let age = crate::collect::clock::now_wall().0 - process.started.0;
+    let age = gputop_peek::clock::now_wall().0 - process.started.0;
     assert!((-1000..60_000).contains(&age), "{age}");
 }
 

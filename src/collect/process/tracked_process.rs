@@ -3,10 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use gputop_peek::process::stat::{Stat, StatBuffer, StatFile};
 use nix::errno::Errno;
 
 use super::cpu::CpuMeter;
-use super::stat::{Stat, StatBuffer, StatFile};
 use super::{facts, run_command};
 use crate::collect::process::context::Context;
 use crate::model::process::Parent;

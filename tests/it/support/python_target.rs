@@ -10,9 +10,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use gputop::collect::memory::Memory;
-use gputop::collect::memory::dump::Dump;
 use gputop::model::units::Pid;
+use gputop_peek::memory::Memory;
+use gputop_peek::memory::dump::Dump;
 use serde_json::json;
 
 use super::fake_machine::Guarded;

@@ -14,10 +14,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use gputop::collect::memory::Memory;
-use gputop::collect::memory::dump::Dump;
-use gputop::collect::memory::maps::Mapping;
 use gputop::model::units::Pid;
+use gputop_peek::memory::Memory;
+use gputop_peek::memory::dump::Dump;
+use gputop_peek::memory::maps::Mapping;
 use nix::libc;
 use nix::unistd::ForkResult;
 

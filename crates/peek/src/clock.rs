@@ -1,0 +1,40 @@
+//! Clocks of this host. Only the agent and the collectors read them. All other code takes the time as an argument.
+
+use gputop_model::{Mono, UnixMillis};
+use nix::time::{ClockId, clock_gettime};
+
+/// Returns the time since boot, including suspended time. Never jumps. Process start times use the same clock.
+pub fn now_mono() -> Mono {
+    Mono(u64::try_from(milliseconds(ClockId::CLOCK_BOOTTIME)).unwrap_or_default())
+}
+
+/// Returns the wall-clock time. For display only, because the clock may be set back.
+pub fn now_wall() -> UnixMillis {
+    UnixMillis(milliseconds(ClockId::CLOCK_REALTIME))
+}
+
+/// Returns the wall-clock time at boot, for converting ticks since boot to a time of day.
+pub fn boot_time() -> UnixMillis {
+    let since_boot = i64::try_from(now_mono().0).unwrap_or(i64::MAX);
+    UnixMillis(now_wall().0.saturating_sub(since_boot))
+}
+
+/// Reads a clock, or returns 0 on failure. Both clocks exist in every kernel that the NVIDIA driver supports.
+fn milliseconds(clock: ClockId) -> i64 {
+    clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_clock_matches_kernel_uptime() {
+        let before = now_mono();
+        let uptime = std::fs::read_to_string("/proc/uptime").expect("uptime");
+        let after = now_mono();
+        let seconds: f64 = uptime.split(' ').next().and_then(|s| s.parse().ok()).expect("a number");
+        let millis = seconds * 1000.0;
+        assert!(millis >= before.0 as f64 - 10.0 && millis <= after.0 as f64 + 10.0);
+    }
+}

@@ -1,0 +1,10 @@
+#![doc = include_str!("../README.md")]
+// The kernel's interfaces for reading other processes exist only in Linux.
+#![cfg(target_os = "linux")]
+
+pub mod clock;
+pub mod cpython;
+pub mod memory;
+pub mod process;
+pub mod python;
+pub mod torch;

@@ -1,0 +1,167 @@
+//! Reads a running process with `process_vm_readv`: up to 1024 ranges per system call. Does not stop the process, write
+//! to it, or attach to it with ptrace.
+//!
+//! `process_vm_readv` identifies the target by its PID. After an `exec` or a reuse of the PID, the call reads a
+//! different program, so every read of a structure must be validated; see
+//! [`Attached`](crate::torch::Attached).
+
+use std::io::IoSliceMut;
+use std::path::{Path, PathBuf};
+
+use gputop_model::units::Pid;
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use procfs::ProcError;
+use procfs::process::{Process, Task};
+
+use super::access;
+use super::maps::Mapping;
+use super::{Memory, MemoryError, Range};
+
+/// Maximum number of ranges in one system call: IOV_MAX.
+const MAX_RANGES: usize = 1_024;
+
+#[derive(Debug)]
+pub struct Live {
+    pid: Pid,
+    proc_root: PathBuf,
+}
+
+impl Live {
+    /// Opens a process for reading. Callers should pass only processes that the driver lists: a forked worker has a
+    /// stale copy of its parent's allocator, which looks valid.
+    pub fn new(proc_root: &Path, pid: Pid) -> Self {
+        Self { pid, proc_root: proc_root.to_owned() }
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Reads a batch of ranges. Returns the number of bytes read, which may be less than requested.
+    fn read_some(&self, ranges: &[RemoteIoVec], into: &mut [u8]) -> Result<usize, MemoryError> {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid.0).unwrap_or(i32::MAX));
+        match process_vm_readv(pid, &mut [IoSliceMut::new(into)], ranges) {
+            Ok(count) => Ok(count),
+            Err(Errno::EFAULT) => Ok(0),
+            Err(Errno::ESRCH) => Err(MemoryError::Gone),
+            Err(Errno::EPERM | Errno::EACCES) => Err(self.denied()),
+            Err(errno) => Err(MemoryError::Refused(errno.desc().to_owned())),
+        }
+    }
+
+    /// Returns an error if the process is not readable. Its mappings may be readable nonetheless.
+    pub fn check_access(&self) -> Result<(), MemoryError> {
+        self.read_some(&[RemoteIoVec { base: 0, len: 1 }], &mut [0]).map(drop)
+    }
+
+    fn denied(&self) -> MemoryError {
+        MemoryError::Denied(access::hint(&self.proc_root, self.pid).into())
+    }
+
+    fn proc_error(&self, error: &ProcError) -> MemoryError {
+        match error {
+            ProcError::PermissionDenied(_) => self.denied(),
+            ProcError::NotFound(_) => MemoryError::Gone,
+            ProcError::Io(error, _) if error.raw_os_error() == Some(Errno::ESRCH as i32) => {
+                MemoryError::Gone
+            }
+            other => MemoryError::Refused(other.to_string()),
+        }
+    }
+}
+
+/// Makes room for a read. A build for size turns `Vec::resize` into a loop over single bytes, which takes as long as the
+/// read itself.
+fn append_zeros(bytes: &mut Vec<u8>, count: usize) {
+    const ZEROS: &[u8] = &[0; 4096];
+    bytes.reserve(count);
+    let mut left = count;
+    while left > 0 {
+        let part = left.min(ZEROS.len());
+        bytes.extend_from_slice(&ZEROS[..part]);
+        left -= part;
+    }
+}
+
+impl Memory for Live {
+    fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+        for batch in ranges.chunks(MAX_RANGES) {
+            let remote: Vec<RemoteIoVec> = batch
+                .iter()
+                .filter_map(|range| {
+                    Some(RemoteIoVec { base: usize::try_from(range.address).ok()?, len: range.len })
+                })
+                .collect();
+            let wanted: usize = remote.iter().map(|range| range.len).sum();
+            let start = into.len();
+            append_zeros(into, wanted);
+            let read = self.read_some(&remote, &mut into[start..]);
+            into.truncate(start + read.as_ref().copied().unwrap_or_default());
+            if read? < wanted {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+        let dir = self.proc_root.join(self.pid.to_string());
+        let maps = Process::new_with_root(dir)
+            .and_then(|process| process.maps())
+            .map_err(|error| self.proc_error(&error))?;
+        // Read one byte to find out why the list of mappings is empty: the address space is hidden from this user, or
+        // the process is a zombie.
+        if maps.0.is_empty() {
+            return Err(self.check_access().err().unwrap_or_else(|| self.denied()));
+        }
+        Ok(maps.0.into_iter().map(Mapping::from).collect())
+    }
+
+    fn runnable_cpu_time(&self, thread: u32) -> Option<u64> {
+        let thread = i32::try_from(thread).ok()?;
+        let process = Process::new_with_root(self.proc_root.join(self.pid.to_string())).ok()?;
+        let is_thread = |task: &Task| {
+            let ids = task.status().ok().and_then(|status| status.nspid);
+            ids.is_some_and(|ids| ids.last() == Some(&thread))
+        };
+        let task = match process.task_from_tid(thread) {
+            Ok(task) => task,
+            // The process is in another PID namespace.
+            Err(_) => process.tasks().ok()?.flatten().find(is_thread)?,
+        };
+        let is_runnable = task.stat().is_ok_and(|stat| stat.state == 'R');
+        is_runnable.then(|| task.schedstat().ok()).flatten().map(|times| times.sum_exec_runtime)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::up_to;
+
+    #[test]
+    fn reads_own_memory_up_to_first_unmapped_range() {
+        let live = Live::new(Path::new("/proc"), Pid(std::process::id()));
+        let words = [1u64, 2, 3];
+        let at = words.as_ptr() as u64;
+        let ranges = [
+            Range { address: at + 16, len: 8 },
+            Range { address: at, len: 8 },
+            Range { address: 8, len: 8 },
+            Range { address: at, len: 8 },
+        ];
+        let mut bytes = Vec::new();
+        live.read(&ranges, &mut bytes).expect("own memory");
+        assert_eq!(bytes, [[3, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(up_to(&live, 8, 8).expect("an empty read"), Vec::<u8>::new());
+        assert!(live.maps().expect("maps").iter().any(|map| map.executable));
+    }
+
+    #[test]
+    fn nonexistent_process_is_gone() {
+        let live = Live::new(Path::new("/proc"), Pid(0x7fff_fff0));
+        assert_eq!(up_to(&live, 0x1000, 8), Err(MemoryError::Gone));
+        assert_eq!(live.maps(), Err(MemoryError::Gone));
+    }
+}

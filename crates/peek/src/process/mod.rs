@@ -1,0 +1,5 @@
+//! Reads the files of another process in `/proc` that every user may read.
+
+pub mod access;
+pub mod stat;
+pub mod statm;

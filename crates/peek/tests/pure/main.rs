@@ -1,0 +1,7 @@
+//! Tests with recorded memory of processes with many releases of Python and PyTorch.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod holders_dump;
+mod holders_truth;
+mod torch_dump;
