@@ -8,9 +8,9 @@
 //!                            └────────── Request ◄──────────┘
 //! ```
 //!
-//! - `model`: plain data without dependencies on other modules.
-//! - `protocol`: messages between threads, hosts and recordings.
-//! - `allocator`: pure functions that derive facts from a memory pool.
+//! The data, the allocator model, the explanations and the readers of other processes are crates of their own
+//! (`crates/`).
+//!
 //! - `collect`: reads the host, and does not depend on the screen.
 //! - `dashboard`: the state of one host that a screen shows.
 //! - `tui`: draws the data from a source, and does not depend on NVML.
@@ -22,7 +22,7 @@
 //! - `open_files`: raises the limit on open files and divides it among gputop's long-lived files.
 //! - `cli`: connects the modules.
 //!
-//! `tests/pure/layers.rs` checks the dependencies between the modules.
+//! `tests/pure/layers.rs` checks the dependencies between the modules (docs/ARCHITECTURE.md).
 //!
 //! `cfg(local)` is set by `build.rs` on Linux with the feature `local`. Without it, `collect`, `probe` and `run` are
 //! not built, and gputop is only a client for remote hosts, recordings and logs. This also works on macOS
