@@ -127,8 +127,7 @@ pub fn prepare_all(
                 (connection, has_agent)
             })
         });
-        let checks: Vec<_> = checks.collect();
-        let checks = checks.into_iter().filter_map(|check| check.join().ok());
+        let checks = checks.collect::<Vec<_>>().into_iter().filter_map(|check| check.join().ok());
         checks.collect::<Vec<_>>()
     });
     for (connection, has_agent) in &checked {
@@ -136,8 +135,7 @@ pub fn prepare_all(
             say(&format!("gputop: {why}\n"));
         }
     }
-    let connections = checked.into_iter().map(|(connection, _)| connection);
-    connections.collect()
+    checked.into_iter().map(|(connection, _)| connection).collect()
 }
 
 /// Returns the ssh command that lets the user log in again after a connection was lost. The next connection reuses this

@@ -37,8 +37,7 @@ pub fn serve(sink: Option<IncidentSink>) -> (IncidentInbox, Service) {
     let (incidents, incoming) = tokio::sync::mpsc::channel(1);
     let (opened, opened_uids) = mpsc::channel();
     let (alive, exited) = mpsc::channel();
-    let thread = thread::Builder::new().name("incidents".into());
-    let started = thread.spawn(move || {
+    let started = thread::Builder::new().name("incidents".into()).spawn(move || {
         let _alive: mpsc::Sender<()> = alive;
         if let Ok(store) = Store::of_this_user() {
             watch(&store, &incidents, &opened_uids);

@@ -117,8 +117,7 @@ fn with_incident(
     part: &str,
     action: impl FnOnce(&Uid, &Record) -> Result<u8>,
 ) -> Result<u8> {
-    let found = store.find(part).and_then(|uid| store.read(&uid).map(|record| (uid, record)));
-    match found {
+    match store.find(part).and_then(|uid| store.read(&uid).map(|record| (uid, record))) {
         Ok((uid, record)) => action(&uid, &record),
         Err(error @ (StoreError::Unknown { .. } | StoreError::Ambiguous { .. })) => {
             say(&format!("gputop: {error}\n"));

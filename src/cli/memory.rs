@@ -261,8 +261,7 @@ impl Args {
         let groups = holders.groups.iter().filter(|group| self.selects(group));
         let groups = groups.take(self.top.unwrap_or(DEFAULT_TOP));
         let with_paths = self.group.is_some();
-        let parts = groups.map(|group| tensors(holders, group, with_paths));
-        let parts: Vec<String> = parts.collect();
+        let parts: Vec<String> = groups.map(|group| tensors(holders, group, with_paths)).collect();
         if with_paths {
             parts.join("\n")
         } else {

@@ -326,8 +326,7 @@ fn unsupported_option<'c>(
         has(subcommand, arg) || subcommand.get_subcommands().any(|below| has(below, arg))
     };
     let mut options = program.get_arguments().filter(|arg| arg.get_long().is_some());
-    let option = options.find(|arg| is_given(matches, arg.get_id().as_str()) && !applies(arg))?;
-    option.get_long()
+    options.find(|arg| is_given(matches, arg.get_id().as_str()) && !applies(arg))?.get_long()
 }
 
 #[cfg(test)]

@@ -70,8 +70,7 @@ impl Program {
         // Rewind the file, because the clone shares the file offset.
         (&self.file).rewind()?;
         let words = String::from_utf8_lossy(&output.stdout);
-        let words: Vec<&str> = words.split_whitespace().collect();
-        match words.as_slice() {
+        match words.split_whitespace().collect::<Vec<&str>>().as_slice() {
             [sum, size] if output.status.success() => Ok(format!("{sum} {size}")),
             _ => bail!("cannot verify the copy: `cksum` failed"),
         }

@@ -61,8 +61,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             ))?
         }
         Err(recordings) => {
-            let names = files.iter().map(|file| name(file, FILE_EXTENSION));
-            let names: Vec<String> = names.collect();
+            let names: Vec<String> = files.iter().map(|file| name(file, FILE_EXTENSION)).collect();
             let fleet = app(
                 settings,
                 options,

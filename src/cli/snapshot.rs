@@ -90,8 +90,7 @@ fn compare(args: &Args, other: &Path, settings: impl FnOnce() -> Result<Settings
 fn read_devices(path: &Path, selected: Option<u32>) -> Result<Snapshot> {
     let mut snapshot = read(path)?;
     if let Some(selected) = selected {
-        let numbers = snapshot.devices.iter().map(|d| d.ordinal.to_string());
-        let numbers: Vec<String> = numbers.collect();
+        let numbers: Vec<String> = snapshot.devices.iter().map(|d| d.ordinal.to_string()).collect();
         snapshot.devices.retain(|device| device.ordinal == selected);
         if snapshot.devices.is_empty() {
             bail!(

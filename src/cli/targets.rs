@@ -54,8 +54,7 @@ fn named(
     let is_forced = std::env::args_os().any(|arg| arg == "--");
     let (mut targets, mut explicit) = (Vec::new(), Vec::new());
     for word in words {
-        let is_group = |group: &&Group| group.name == *word && !is_forced;
-        if let Some(group) = groups.iter().find(is_group) {
+        if let Some(group) = groups.iter().find(|group| group.name == *word && !is_forced) {
             // Allow duplicates here, because host groups may overlap.
             group.hosts.iter().for_each(|host| add(&mut targets, host));
             continue;
@@ -214,8 +213,7 @@ fn likely_mistake(
             "unknown subcommand `{shown}`. {advice}. For a host of that name: `gputop -- {shown}`"
         ));
     }
-    let nearest = nearest(word, subcommands.iter().copied());
-    match nearest {
+    match nearest(word, subcommands.iter().copied()) {
         _ if is_known == Some(true) => None,
         Some(name) => Some(format!(
             "unknown subcommand `{shown}`; did you mean `{name}`? For a host of that name: `gputop -- {shown}`"

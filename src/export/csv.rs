@@ -48,8 +48,7 @@ fn fact(row: &CsvRow<'_>, of: impl FnOnce(&Process) -> String) -> String {
 
 /// Returns the GPU figures to export. Omits those that are read only while a screen shows them.
 fn figures() -> impl Iterator<Item = &'static GpuFigure> {
-    let is_read = |figure: &&GpuFigure| figure.period != Period::WhileShown;
-    GPU_FIGURES.iter().filter(is_read)
+    GPU_FIGURES.iter().filter(|figure| figure.period != Period::WhileShown)
 }
 
 pub fn frame(frame: &Frame) -> String {
@@ -67,11 +66,10 @@ pub fn frame(frame: &Frame) -> String {
             let facts = listed.and_then(|l| l.process).and_then(|key| frame.process(key));
             let row = CsvRow { frame, gpu, listed, facts };
             let value = |(_, value): &(&str, CsvField)| value(&row);
-            let figure = |f: &GpuFigure| f.field.read(gpu).map_or(String::new(), Value::raw);
             let fields: Vec<String> = GPU_COLUMNS
                 .iter()
                 .map(value)
-                .chain(figures().map(figure))
+                .chain(figures().map(|f| f.field.read(gpu).map_or(String::new(), Value::raw)))
                 .chain(PROCESS_COLUMNS.iter().map(value))
                 .map(|field| quoted(&field))
                 .collect();

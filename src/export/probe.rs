@@ -66,8 +66,7 @@ pub fn text(probe: &Probe, name: &str) -> String {
 /// Returns `clause` with its first letter in upper case.
 pub fn sentence(clause: &str) -> String {
     let mut chars = clause.chars();
-    let first = chars.next().map(char::to_uppercase);
-    first.into_iter().flatten().chain(chars).collect()
+    chars.next().map(char::to_uppercase).into_iter().flatten().chain(chars).collect()
 }
 
 /// Describes the fill: `9.00 GiB of 9.00 GiB in 3 allocations, the largest 8.00 GiB: not fragmented`.
@@ -80,8 +79,7 @@ pub fn driver_words(fill: &Fill) -> String {
     } else if fill.is_clean() {
         "not fragmented".to_owned()
     } else {
-        let refused = fill.latency.iter().find(|size| size.failed > 0);
-        refused.map_or_else(String::new, |size| {
+        fill.latency.iter().find(|size| size.failed > 0).map_or_else(String::new, |size| {
             format!("fragmented (a request of {} failed although more was free)", size.bytes)
         })
     };
@@ -136,8 +134,7 @@ pub fn powers(histograms: &[&[Bin]]) -> Vec<Bytes> {
 fn write_histograms(text: &mut String, probe: &Probe) {
     let driver = probe.driver.as_ref().map(|fill| &fill.histogram[..]);
     let pattern = probe.patterns.first();
-    let process = probe.process.as_ref();
-    let process = process.filter(|side| side.missing.is_none());
+    let process = probe.process.as_ref().filter(|side| side.missing.is_none());
     let columns = [
         ("DRIVER".to_owned(), driver),
         ("PATTERN".to_owned(), pattern.map(|run| &run.free_histogram[..])),

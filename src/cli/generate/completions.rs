@@ -49,8 +49,7 @@ fn is_targets(arg: &Arg) -> bool {
 fn without_hosts(program: &Command, separator: &str) -> String {
     let commands = program.get_subcommands();
     let commands = commands.filter(|command| !command.get_arguments().any(is_targets));
-    let names: Vec<&str> = commands.map(Command::get_name).collect();
-    names.join(separator)
+    commands.map(Command::get_name).collect::<Vec<&str>>().join(separator)
 }
 
 /// Returns the flags that take a value other than a host, joined with `|`.

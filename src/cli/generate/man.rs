@@ -86,8 +86,7 @@ fn sections() -> Result<Roff> {
     }
     roff.control("SH", ["KEYS"]);
     for def in ACTIONS {
-        let keys = def.keys.iter().map(|key| show_key(key));
-        let keys = keys.collect::<Vec<_>>().join(", ");
+        let keys = def.keys.iter().map(|key| show_key(key)).collect::<Vec<_>>().join(", ");
         entry(&mut roff, bold(keys), &format!("{} ({})", def.help, def.name));
     }
     Ok(roff)

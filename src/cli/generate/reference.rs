@@ -144,8 +144,7 @@ fn themes(out: &mut String) {
          a base theme and sets only the differences:\n\n```toml\nbase = \"dark\"\ndim = \"#8a8f98\"                              # or one of the 16: \"light-blue\", or \"208\", or \"default\"\n\
          title = { fg = \"#e8eaed\", bold = true }      # also bg, reversed, underlined\n```\n\n",
     );
-    let row = |def: &crate::tui::role::RoleDef| vec![code(def.name), def.help.to_owned()];
-    let rows: Vec<_> = ROLES.iter().map(row).collect();
+    let rows: Vec<_> = ROLES.iter().map(|def| vec![code(def.name), def.help.to_owned()]).collect();
     table(out, &["role", "used for"], &rows);
 }
 

@@ -29,8 +29,7 @@ pub fn hosts(home: &Path) -> Vec<String> {
     }
     let mut hosts = Vec::new();
     for text in [config].iter().chain(&texts) {
-        let named = lines(text).filter(|line| line.is("host"));
-        for host in named.flat_map(|line| line.words) {
+        for host in lines(text).filter(|line| line.is("host")).flat_map(|line| line.words) {
             // Skip patterns, and names that are unsafe in a shell.
             let is_host = !host.contains(['*', '?', '!']) && Target::parse(&host).is_ok();
             if is_host && hosts.len() < MAX_HOSTS && !hosts.contains(&host) {
@@ -67,8 +66,7 @@ impl ConfigLine {
 
 fn lines(text: &str) -> impl Iterator<Item = ConfigLine> {
     text.lines().filter_map(|line| {
-        let line = line.trim();
-        let (keyword, rest) = line.split_once(|c: char| c.is_whitespace() || c == '=')?;
+        let (keyword, rest) = line.trim().split_once(|c: char| c.is_whitespace() || c == '=')?;
         let words = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '=');
         Some(ConfigLine {
             keyword: keyword.to_owned(),

@@ -22,8 +22,7 @@ pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> 
     let rows: Vec<[String; 5]> = entries.iter().rev().map(|entry| cells(entry, zone)).collect();
     let widths: Vec<usize> = (0..TITLES.len())
         .map(|at| {
-            let cells = rows.iter().map(|row| row[at].width());
-            cells.chain([TITLES[at].width()]).max().unwrap_or(0)
+            rows.iter().map(|row| row[at].width()).chain([TITLES[at].width()]).max().unwrap_or(0)
         })
         .collect();
     let mut out = String::new();

@@ -219,8 +219,7 @@ fn file_names(targets: &[Target]) -> Vec<String> {
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
-        let parts = name.split('-').filter(|part| !part.is_empty());
-        let name = parts.collect::<Vec<_>>().join("-");
+        let name = name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
         // Truncate a long name at the front, because `via:` commands differ at the end.
         let from = name.len().saturating_sub(MAX_NAME);
         let name = name[from..].trim_start_matches('-');

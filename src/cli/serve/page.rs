@@ -187,8 +187,7 @@ impl Page {
             Format::Text => &mut cache.text,
         };
         let hosts = || self.hosts.iter().map(host_metrics).collect();
-        let text = text.get_or_insert_with(|| metrics::text(hosts(), &self.options, format).into());
-        text.clone()
+        text.get_or_insert_with(|| metrics::text(hosts(), &self.options, format).into()).clone()
     }
 
     /// Waits until each host has sent a complete sample or cannot be reached. Returns true if at least one host has GPUs.
@@ -205,8 +204,7 @@ impl Page {
             }
         };
         let _ = tokio::time::timeout(timeout, wait).await;
-        let mut hosts = self.hosts.iter();
-        hosts.any(|(_, latest)| latest.borrow().state() == HostState::Up)
+        self.hosts.iter().any(|(_, latest)| latest.borrow().state() == HostState::Up)
     }
 }
 

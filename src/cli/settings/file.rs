@@ -164,8 +164,7 @@ impl WrittenSettings {
         };
         let message = |error: &TomlError| error.message().replace('\n', ", ");
         let table = DeTable::parse(text).map_err(|error| {
-            let origin = at(error.span().unwrap_or_default());
-            origin.error(format!("invalid TOML: {}", message(&error)))
+            at(error.span().unwrap_or_default()).error(format!("invalid TOML: {}", message(&error)))
         })?;
         let mut written = Self::default();
         for (key, value) in table.into_inner() {
@@ -271,8 +270,7 @@ fn raw_value(kind: Kind, value: ValueDeserializer<'_>) -> Result<Value, TomlErro
 }
 
 fn unknown_key(name: &str) -> String {
-    let names = SETTINGS.iter().map(|def| def.name);
-    let names = names.chain(TABLES.iter().map(|def| def.name));
+    let names = SETTINGS.iter().map(|def| def.name).chain(TABLES.iter().map(|def| def.name));
     format!("unknown key `{}`; {}", quoted(name), instead_of(name, names))
 }
 

@@ -193,8 +193,7 @@ impl Settings {
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
         let probe_interval = self.probe_interval.map(interval_text);
         let probe_interval = probe_interval.unwrap_or_else(|| PROBE_INTERVAL.default.into());
-        let on_idle = self.on_idle.map(interval_text);
-        let on_idle = on_idle.unwrap_or_else(|| ON_IDLE.default.into());
+        let on_idle = self.on_idle.map(interval_text).unwrap_or_else(|| ON_IDLE.default.into());
         let values: [(&'static SettingDef, Value); 11] = [
             (&INTERVAL, interval_text(self.interval).into()),
             (&THEME, self.theme_name.clone().into()),
@@ -208,8 +207,7 @@ impl Settings {
             (&RECORD_NAMES, self.record_names.into()),
             (&PROBE_INTERVAL, probe_interval.into()),
         ];
-        let with_origin = |(def, value)| (def, value, self.written.origin(def));
-        values.into_iter().map(with_origin).collect()
+        values.into_iter().map(|(def, value)| (def, value, self.written.origin(def))).collect()
     }
 
     pub fn origin_of_keys(&self, action: &str) -> Origin {
@@ -233,8 +231,7 @@ fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
     let own: Vec<Binding> = bindings.iter().map(|(own, _)| own.clone()).collect();
     Keymap::with(&own).map_err(|what| {
         let origin = |action| origin_of(bindings, action);
-        let origin = what.actions().into_iter().find_map(origin);
-        origin.unwrap_or(Origin::Default).error(what)
+        what.actions().into_iter().find_map(origin).unwrap_or(Origin::Default).error(what)
     })
 }
 

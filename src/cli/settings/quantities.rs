@@ -95,8 +95,7 @@ pub fn watch_argument(text: &str) -> Result<Millis, String> {
 }
 
 pub fn maps_argument(text: &str) -> Result<MapPeriod, String> {
-    let period = MAP_INTERVAL.parse(text)?;
-    Ok(period.map_or(MapPeriod::Never, MapPeriod::Period))
+    Ok(MAP_INTERVAL.parse(text)?.map_or(MapPeriod::Never, MapPeriod::Period))
 }
 
 /// Minimum size accepted without a unit. A smaller number is probably missing its unit.

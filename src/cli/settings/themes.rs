@@ -40,8 +40,7 @@ impl Themes {
             return self.read(name);
         }
         let names = || {
-            let built_in = PALETTES.iter().map(|def| def.name);
-            built_in.chain([AUTO]).chain(own.iter().map(String::as_str))
+            PALETTES.iter().map(|def| def.name).chain([AUTO]).chain(own.iter().map(String::as_str))
         };
         let unknown = || {
             let instead = instead_of(name, names());
@@ -53,8 +52,7 @@ impl Themes {
 
     /// Reads one of the user's own themes.
     pub fn read(&self, name: &str) -> Result<Colours, SettingError> {
-        let folder = self.folder.as_deref().unwrap_or(Path::new(""));
-        let path = folder.join(format!("{name}.toml"));
+        let path = self.folder.as_deref().unwrap_or(Path::new("")).join(format!("{name}.toml"));
         let text = read_text("theme", &path)?;
         Colours::parse(&text).map_err(|what| SettingError::Theme { path, what })
     }

@@ -46,8 +46,7 @@ pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missin
 }
 
 fn pools(frame: &Frame, pid: Pid) -> impl Iterator<Item = &Pool> {
-    let all = frame.pools.iter().flat_map(|pools| &*pools.list);
-    all.filter(move |pool| pool.process.pid == pid)
+    frame.pools.iter().flat_map(|pools| &*pools.list).filter(move |pool| pool.process.pid == pid)
 }
 
 /// Returns the memory of the GPU or MIG instance that the process uses.

@@ -24,8 +24,7 @@ pub(super) fn of_process(
         conf: alloc_conf_of(proc_root, pid),
         ..Recorded::default()
     };
-    let traces = maps.iter().map(|map| of_map(map, recorded.clone()));
-    let mut traces: Vec<Trace> = traces.collect();
+    let mut traces: Vec<Trace> = maps.iter().map(|map| of_map(map, recorded.clone())).collect();
     let why = needs_card.then(|| gpu::add_device_memory(pid, &mut traces)).flatten();
     Ok((traces, why))
 }

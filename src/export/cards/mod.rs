@@ -24,8 +24,7 @@ pub fn index(catalogue: &Catalogue) -> String {
     let mut out = String::new();
     for family in families {
         let _ = writeln!(out, "{family}");
-        let cards: Vec<&Card> = catalogue.cards.iter().filter(|c| c.family == family).collect();
-        for card in cards {
+        for card in catalogue.cards.iter().filter(|c| c.family == family) {
             let _ = writeln!(out, "  {:<32} {}", card.id, title(card));
         }
     }

@@ -39,8 +39,7 @@ pub(super) fn prose(text: &str, width: usize) -> String {
 
 /// Removes the markers of bold text, which the output does not support. Code may contain the same characters.
 fn without_bold(line: &str) -> String {
-    let parts = line.split('`').enumerate();
-    let parts = parts.map(|(at, part)| match at % 2 {
+    let parts = line.split('`').enumerate().map(|(at, part)| match at % 2 {
         0 => part.replace("**", ""),
         _ => part.to_owned(),
     });

@@ -143,8 +143,7 @@ impl Flat {
             };
             // Leave a gap between annotations, because adjacent ones would look like one.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
-            let free = rows.iter().position(is_free);
-            let free = free.unwrap_or_else(|| {
+            let free = rows.iter().position(is_free).unwrap_or_else(|| {
                 rows.push(String::new());
                 rows.len() - 1
             });

@@ -320,8 +320,7 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
 fn gpu_numbers(incident: &Incident) -> Option<String> {
     let here = incident.fields.gpu_index?;
     let (_, rest) = incident.quote.text.split_once("GPU ")?;
-    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-    let own: u32 = digits.parse().ok()?;
+    let own: u32 = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
     (own != here).then(|| format!("GPU {own} in the program is GPU {here} here"))
 }
 

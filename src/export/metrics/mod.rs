@@ -302,8 +302,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
     out.gauge("gputop_frame_timestamp_seconds", "Time of the latest frame", frames)?;
     let gpus = hosts.iter().filter(|host| host.state == HostState::Up);
     let gpus = gpus.flat_map(|host| {
-        let gpus = host.frame.iter().flat_map(|frame| &frame.gpus);
-        gpus.map(|gpu| {
+        host.frame.iter().flat_map(|frame| &frame.gpus).map(|gpu| {
             let (state, is_up) = match gpu.health.state {
                 HealthState::Answering => ("answering", 1.0),
                 HealthState::Silent => ("silent", 0.0),
@@ -332,8 +331,7 @@ fn write_info(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         Some((with(&host.labels, versions.into_iter().flatten()), 1.0))
     });
     out.gauge("gputop_driver_info", "Versions of the driver", drivers)?;
-    let gpus = hosts.iter().flat_map(|host| &host.gpus);
-    let info = gpus.map(|(labels, gpu)| {
+    let info = hosts.iter().flat_map(|host| &host.gpus).map(|(labels, gpu)| {
         let own = [("UUID", label(&gpu.uuid.0)), ("model", label(&gpu.name))];
         let texts = GPU_FIGURES.iter().filter_map(|figure| {
             let Ok(Value::Text(text)) = figure.field.read(gpu) else { return None };
@@ -389,8 +387,7 @@ fn write_mig(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         ("gputop_mig_memory_free_bytes", "Free memory of the MIG instance", |memory| &memory.free),
     ];
     for (name, help, part) in parts {
-        let gpus = hosts.iter().flat_map(|host| &host.gpus);
-        let values = gpus.flat_map(|(labels, gpu)| {
+        let values = hosts.iter().flat_map(|host| &host.gpus).flat_map(|(labels, gpu)| {
             let values = gpu.mig.iter().filter_map(|mig| {
                 let profile = mig.profile.value().map(|profile| ("profile", label(profile)));
                 let own = [("mig", mig.index.to_string().into())];

@@ -87,12 +87,11 @@ pub(super) fn summed<'a, const N: usize>(
 ) -> Vec<Row<'a, N>> {
     let (mut own, mut others): (Vec<Row<'a, N>>, Vec<Row<'a, N>>) = (Vec::new(), Vec::new());
     for mut row in rows {
-        let is_same = |other: &&mut Row<'a, N>| other.place == row.place;
         if shown.contains(&row.pid) {
             if !own.iter().any(|other| other.pid == row.pid && other.place == row.place) {
                 own.push(row);
             }
-        } else if let Some(sum) = others.iter_mut().find(is_same) {
+        } else if let Some(sum) = others.iter_mut().find(|other| other.place == row.place) {
             for (sum, value) in sum.values.iter_mut().zip(row.values) {
                 *sum = sum.zip(value).map(|(sum, value)| sum + value).or(*sum).or(value);
             }
@@ -171,8 +170,7 @@ fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
     let stats = &pool.stats;
     // Omit the figure if the GPU does not respond, because the amount of free memory last read from the driver is then
     // outdated.
-    let answering = gpu.filter(|gpu| gpu.health.state == HealthState::Answering);
-    let fits = answering.and_then(|gpu| {
+    let fits = gpu.filter(|gpu| gpu.health.state == HealthState::Answering).and_then(|gpu| {
         let conditions = FitConditions::of(frame.process(pool.process), pool, Some(gpu));
         Fits::of_stats(stats, &conditions).largest()
     });

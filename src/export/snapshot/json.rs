@@ -175,13 +175,13 @@ fn trace<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> JsonTrace<
 fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
     let list = list.into_iter().take(MAX_STACKS);
     let mut fits = fitting(stacks);
-    let list = list.take_while(|by| fits(by.stack));
-    list.map(|by| Holder {
-        bytes: by.amount.bytes,
-        blocks: by.amount.blocks,
-        frames: frames(stacks, by.stack),
-    })
-    .collect()
+    list.take_while(|by| fits(by.stack))
+        .map(|by| Holder {
+            bytes: by.amount.bytes,
+            blocks: by.amount.blocks,
+            frames: frames(stacks, by.stack),
+        })
+        .collect()
 }
 
 /// Returns a function that checks whether the next stack still fits in a list of limited size.
@@ -190,8 +190,7 @@ pub(super) fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     move |stack| {
         let frames = stacks.frames(stack);
         // Add 100 bytes for field names and indentation.
-        let lengths = frames.map(|frame| frame.file.len() + frame.function.len() + 100);
-        bytes += lengths.sum::<usize>();
+        bytes += frames.map(|frame| frame.file.len() + frame.function.len() + 100).sum::<usize>();
         bytes <= MAX_STACK_BYTES
     }
 }

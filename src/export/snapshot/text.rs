@@ -13,8 +13,7 @@ const MAX_LINES: usize = 20;
 pub fn text(shown: &SnapshotOutput<'_>) -> String {
     let mut out = format!("{}\n", shown.name);
     let settings = settings(shown.snapshot);
-    let width = settings.iter().map(|(name, _)| name.len()).max();
-    let width = width.unwrap_or(0);
+    let width = settings.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in settings {
         let _ = writeln!(out, "  {name:<width$}  {value}");
     }

@@ -236,8 +236,7 @@ fn pool_gpu(pool: &PoolSummary) -> String {
 }
 
 fn indices(gpus: &[u32]) -> String {
-    let gpus: Vec<String> = gpus.iter().map(u32::to_string).collect();
-    gpus.join(",")
+    gpus.iter().map(u32::to_string).collect::<Vec<String>>().join(",")
 }
 
 fn warnings(run: &RunSummary) -> impl Iterator<Item = String> {
