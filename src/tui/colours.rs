@@ -69,8 +69,7 @@ impl Colours {
 
     pub fn parse(text: &str) -> Result<Self, ThemeError> {
         let line = |span: Range<usize>| {
-            let before = text.as_bytes().iter().take(span.start);
-            before.filter(|byte| **byte == b'\n').count() + 1
+            text.as_bytes().iter().take(span.start).filter(|byte| **byte == b'\n').count() + 1
         };
         let table = DeTable::parse(text).map_err(|error| ThemeError::Syntax {
             line: line(error.span().unwrap_or(0..0)),

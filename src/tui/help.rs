@@ -213,8 +213,7 @@ fn grid(keys: &[HelpLine], width: u16) -> Vec<Pieces> {
     let down = keys.len().div_ceil(across.max(1));
     let column_of = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
     let row = |y| {
-        let keys = keys.iter().skip(y).step_by(down).enumerate();
-        let pieces = keys.flat_map(|(x, key)| {
+        let pieces = keys.iter().skip(y).step_by(down).enumerate().flat_map(|(x, key)| {
             let (name, text) = (column_of(x * cell), column_of(x * cell + names));
             [(name, key.name.clone(), Role::Key), (text, key.text.clone(), Role::Text)]
         });
@@ -227,8 +226,7 @@ fn grid(keys: &[HelpLine], width: u16) -> Vec<Pieces> {
 fn own_page(app: &App, screen: &dyn Screen, area: Rect) -> Page {
     let (own, _) = actions(app, screen);
     let own = own.into_iter().filter(|def| screen.has_use_for(def.action, app));
-    let label = |def: &ActionDef| chrome::footer_word(def.action, screen, app);
-    let keys = key_lines(own, app, screen, label, 2);
+    let keys = key_lines(own, app, screen, |def| chrome::footer_word(def.action, screen, app), 2);
     let (_, inner) = panel_area(WIDTH, area.height, area);
     let mut rows = vec![heading("KEYS")];
     rows.extend(grid(&keys, inner.width));
@@ -258,9 +256,8 @@ fn heading(text: &str) -> Pieces {
 
 /// Returns the columns of the process table at this width, except those whose titles say enough.
 fn shown_columns(app: &App, width: u16) -> impl Iterator<Item = &'static Column<ProcessRow>> {
-    let needs_text = |column: &&Column<ProcessRow>| !ALWAYS_SHOWN.contains(&column.title);
     let is_shown = move |column: &&Column<ProcessRow>| shows(app, column.title, width);
-    PROCESS_COLUMNS.iter().filter(needs_text).filter(is_shown)
+    PROCESS_COLUMNS.iter().filter(|column| !ALWAYS_SHOWN.contains(&column.title)).filter(is_shown)
 }
 
 fn column_line<T>(column: &Column<T>) -> HelpLine {

@@ -35,8 +35,7 @@ fn exit(app: &App, at: Mono) -> Mark {
 
 /// Returns the marks for incidents, which are drawn over the marks for the related exits.
 fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterator<Item = Mark> {
-    let its = app.incidents.of_boot(&app.hello.boot_id).filter(move |known| is_its(known));
-    its.map(|known| Mark {
+    app.incidents.of_boot(&app.hello.boot_id).filter(move |known| is_its(known)).map(|known| Mark {
         at: known.key.first,
         glyph: if known.incident.is_gpu_oom() {
             app.theme.glyphs.oom

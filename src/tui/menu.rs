@@ -55,8 +55,7 @@ const WIDTH: u16 = 76;
 
 /// Returns the available sort orders: the default order, then the sortable columns.
 pub fn sort_orders() -> Vec<Option<usize>> {
-    let columns = PROCESS_COLUMNS.iter().enumerate();
-    let sortable = columns.filter(|(_, column)| column.sort.is_some());
+    let sortable = PROCESS_COLUMNS.iter().enumerate().filter(|(_, column)| column.sort.is_some());
     std::iter::once(None).chain(sortable.map(|(at, _)| Some(at))).collect()
 }
 
@@ -79,8 +78,7 @@ pub fn sort_by(app: &mut App, order: Option<usize>, inverted: bool) -> String {
 /// Returns the indices of the columns that can be hidden.
 fn hideable() -> Vec<usize> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
-    let others = columns.filter(|(_, column)| column.title != ALWAYS_SHOWN);
-    others.map(|(at, _)| at).collect()
+    columns.filter(|(_, column)| column.title != ALWAYS_SHOWN).map(|(at, _)| at).collect()
 }
 
 impl Menu {
@@ -148,8 +146,7 @@ impl Menu {
         };
         let orders = sort_orders();
         let found: Vec<usize> = (0..orders.len()).filter(|at| begins(&orders[*at])).collect();
-        let next = found.iter().find(|at| **at > self.cursor);
-        let Some(at) = next.or(found.first()) else {
+        let Some(at) = found.iter().find(|at| **at > self.cursor).or(found.first()) else {
             return (!matches!(letter, 'j' | 'k' | 'q')).then_some(Effect::Done);
         };
         self.cursor = *at;
@@ -179,8 +176,7 @@ impl Menu {
 
     fn move_to(&mut self, signal: Signal) {
         if let Subject::Signal(_) = self.subject {
-            let at = SIGNALS.iter().position(|def| def.signal == signal);
-            self.cursor = at.unwrap_or(0);
+            self.cursor = SIGNALS.iter().position(|def| def.signal == signal).unwrap_or(0);
         }
     }
 

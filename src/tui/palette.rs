@@ -64,8 +64,7 @@ pub const PALETTES: &[PaletteDef] = &[
 
 impl Palette {
     pub fn named(name: &str) -> Option<Self> {
-        let is_called = |def: &&PaletteDef| def.name == name || def.aliases.contains(&name);
-        Some(PALETTES.iter().find(is_called)?.palette)
+        Some(PALETTES.iter().find(|def| def.name == name || def.aliases.contains(&name))?.palette)
     }
 
     pub fn def(self) -> &'static PaletteDef {

@@ -116,6 +116,5 @@ fn memory<'a>(uuid: &GpuUuid, app: &'a App) -> Option<&'a Memory> {
 }
 
 fn has_others(uuid: &GpuUuid, app: &App) -> bool {
-    let listed = find(uuid, app).and_then(|gpu| gpu.processes.value());
-    listed.is_none_or(|list| !list.is_empty())
+    find(uuid, app).and_then(|gpu| gpu.processes.value()).is_none_or(|list| !list.is_empty())
 }

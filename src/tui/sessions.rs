@@ -220,8 +220,7 @@ impl Sessions {
 
     /// Returns the IDs of incidents opened in any session.
     pub(super) fn take_opened(&mut self) -> Vec<String> {
-        let opened = self.sessions.iter_mut();
-        opened.flat_map(|session| session.app.incidents.take_opened()).collect()
+        self.sessions.iter_mut().flat_map(|session| session.app.incidents.take_opened()).collect()
     }
 
     pub(super) fn on_screen(&mut self) -> &mut Session {

@@ -102,8 +102,7 @@ pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
         let user = target.user.as_deref().unwrap_or(theme.glyphs.absent);
         let started = theme.clock(target.started, "%m-%d %H:%M:%S");
         let pid = target.key.pid.0;
-        let gpus: Vec<&str> = target.gpus.iter().map(|(gpu, _)| gpu.as_str()).collect();
-        let gpus = gpus.join(",");
+        let gpus = target.gpus.iter().map(|(gpu, _)| gpu.as_str()).collect::<Vec<&str>>().join(",");
         let vram = target.vram().map_or(theme.glyphs.absent.to_owned(), gib);
         let command = &target.command;
         let line = format!("{pid:>7}  {user:<8}  {gpus:<4} {vram:>6}  {started:<14}  {command}");
@@ -128,7 +127,6 @@ pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
 impl Target {
     /// Returns the process's memory on all GPUs, if known.
     fn vram(&self) -> Option<Bytes> {
-        let sizes = self.gpus.iter().filter_map(|(_, vram)| *vram);
-        sizes.reduce(|a, b| Bytes(a.0.saturating_add(b.0)))
+        self.gpus.iter().filter_map(|(_, vram)| *vram).reduce(|a, b| Bytes(a.0.saturating_add(b.0)))
     }
 }

@@ -32,8 +32,7 @@ pub fn frames_text(stack: &PythonStack) -> String {
     if frames.is_empty() {
         return "no Python function is running".into();
     }
-    let frames: Vec<String> = frames.iter().map(ToString::to_string).collect();
-    frames.join(" < ")
+    frames.iter().map(ToString::to_string).collect::<Vec<String>>().join(" < ")
 }
 
 /// Returns the stack as a section in a list of facts.

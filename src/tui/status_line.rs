@@ -14,8 +14,7 @@ use crate::model::units::Bytes;
 pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
     let forms: [fn(&[&Gpu], &Frame) -> String; 4] = [each_gpu, share_of_each, sums, shortest];
     let mut lines = forms.into_iter().map(|form| ascii(&form(gpus, frame)));
-    let fitting = lines.find(|line| line.len() <= width);
-    fitting.unwrap_or_else(|| {
+    lines.find(|line| line.len() <= width).unwrap_or_else(|| {
         let mut line = ascii(&shortest(gpus, frame));
         line.truncate(width.saturating_sub(2));
         line + &".."[..width.min(2)]
@@ -24,8 +23,7 @@ pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
 
 /// Replaces non-ASCII characters, because a status bar may miscount the columns that they occupy.
 fn ascii(line: &str) -> String {
-    let plain = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
-    line.chars().map(plain).collect()
+    line.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' }).collect()
 }
 
 fn each_gpu(gpus: &[&Gpu], frame: &Frame) -> String {

@@ -54,8 +54,7 @@ impl Charts<'_> {
         let power = series(GpuMetric::Power);
         let columns = usize::from(CHART_AREA.width);
         let watts = power.map(|power| power.window(self.axis.end, self.axis.length, columns));
-        let spans = watts.iter().flatten().flatten();
-        let top = spans.map(|span| span.1).fold(1.0, f32::max);
+        let top = watts.iter().flatten().flatten().map(|span| span.1).fold(1.0, f32::max);
         charts.push(Timeline {
             title: "power".into(),
             series: power,
@@ -72,8 +71,7 @@ impl Charts<'_> {
     fn pools(&self, process: &ProcessSummary) -> Vec<(String, String)> {
         let key = process.process;
         let recorded = self.history.pools_of(key);
-        let pools = process.pools.iter();
-        let charted = pools.filter(|pool| recorded.contains(&pool.ordinal));
+        let charted = process.pools.iter().filter(|pool| recorded.contains(&pool.ordinal));
         let chart = |pool: &PoolSummary| {
             let gpus = &self.run.gpus;
             let gpu = gpus.iter().find(|gpu| Some(gpu.index) == pool.gpu);

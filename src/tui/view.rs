@@ -37,7 +37,6 @@ use crate::dashboard::incidents::{ListedIncident, news};
 use crate::dashboard::time_window::ScrollDirection;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
-use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
@@ -307,8 +306,7 @@ impl View {
         }
         let of_gpu = || {
             let gpu = self.top().gpu(app).filter(|_| row.is_none())?;
-            let newest = app.shown_incidents().find(|known| known.gpus.contains(&gpu))?;
-            Some(&newest.incident)
+            Some(&app.shown_incidents().find(|known| known.gpus.contains(&gpu))?.incident)
         };
         of_process
             .or_else(of_gpu)
@@ -479,8 +477,7 @@ impl View {
         let wanted = match (screen.process(app), screen.group(app)) {
             (Some(row), _) => key(row).map(|key| vec![key]),
             (None, Some(group)) => {
-                let keys = group.rows.iter().map(|row| key(&app.rows[*row]));
-                Ok(keys.flatten().collect())
+                Ok(group.rows.iter().filter_map(|row| key(&app.rows[*row]).ok()).collect())
             }
             (None, None) => Err(NO_PROCESS.into()),
         };
@@ -499,7 +496,6 @@ impl View {
     fn document(&self, app: &App) -> Document {
         let screen = self.top();
         let pool = self.shown_map(app);
-        let is_shown = |map: &&Arc<PoolMap>| Some((map.process, map.ordinal)) == pool;
         let ended = app.ended.iter().map(|ended| EndedProcess {
             key: ended.key,
             time: ended.time,
@@ -508,7 +504,7 @@ impl View {
         let shown = Shown {
             id: screen.def().id,
             recording: app.recording.as_ref().map(|r| r.name.clone()),
-            map: app.map.as_ref().filter(is_shown).cloned(),
+            map: app.map.as_ref().filter(|map| Some((map.process, map.ordinal)) == pool).cloned(),
             ended: ended.collect(),
         };
         Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
@@ -713,8 +709,7 @@ impl View {
             self.perform(effect, app);
             return None;
         }
-        let screen = self.stack.last_mut()?;
-        match screen.click(app, position, body) {
+        match self.stack.last_mut()?.click(app, position, body) {
             Hit::SameRow => return Some(Action::Open),
             Hit::Column(column) if app.sort == Some(column) => return Some(Action::Invert),
             Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
@@ -788,8 +783,7 @@ fn cycle_sort(app: &mut App, step: isize) -> Effect {
 }
 
 fn sort_by_vram(app: &mut App) -> Effect {
-    let is_vram = |order: &Option<usize>| sort_title(*order) == "VRAM";
-    let order = sort_orders().into_iter().find(is_vram).flatten();
+    let order = sort_orders().into_iter().find(|order| sort_title(*order) == "VRAM").flatten();
     Effect::Message(sort_by(app, order, false))
 }
 

@@ -198,10 +198,9 @@ fn csi_event(parameters: &[u8], last: u8) -> Option<Event> {
         };
     }
     // Parse parameters such as `1;5A`. Sub-parameters (`1;5:3A`) are ignored.
-    let mut numbers = text.split(';').map(|number| {
-        let number = number.split(':').next().unwrap_or_default();
-        number.parse::<u32>().ok()
-    });
+    let mut numbers = text
+        .split(';')
+        .map(|number| number.split(':').next().unwrap_or_default().parse::<u32>().ok());
     let first = numbers.next().flatten();
     let modifiers = modifiers(numbers.next().flatten().unwrap_or(1));
     let code = match last {

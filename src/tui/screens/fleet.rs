@@ -68,8 +68,7 @@ fn gpus(row: &FleetRow, _: &Theme) -> Cell {
 }
 
 fn vram(row: &FleetRow, theme: &Theme) -> Cell {
-    let percent = |share: f64| format!("{:.0}", (share * 100.0).floor());
-    Cell::known(row.share().map(percent), theme)
+    Cell::known(row.share().map(|share| format!("{:.0}", (share * 100.0).floor())), theme)
 }
 
 fn used(row: &FleetRow, theme: &Theme) -> Cell {

@@ -154,8 +154,7 @@ impl HolderGroupScreen {
         };
         let wrap = |text: &String| wrap_words(text, usize::from(width.max(10)));
         let lines = tensor_words(tensor);
-        let lines = lines.iter().flat_map(wrap);
-        lines.map(|line| (line, Role::Text)).collect()
+        lines.iter().flat_map(wrap).map(|line| (line, Role::Text)).collect()
     }
 
     /// Returns the screen title, such as `trainer.history[*], saved by autograd: 512.00 MiB in 40 blocks, 18 %`.

@@ -94,8 +94,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
 
 /// Returns the program's name and PID, such as `train.py 418`.
 pub(super) fn program(process: ProcessKey, app: &App) -> String {
-    let row = app.all_rows.iter().find(|row| row.id().key == process);
-    let command = row.map(ProcessRow::command);
+    let command = app.all_rows.iter().find(|row| row.id().key == process).map(ProcessRow::command);
     let command = command.as_ref().and_then(|command| command.value());
     let name = command.and_then(|command| command.split(' ').next());
     format!("{} {}", name.unwrap_or("process"), process.pid)

@@ -236,8 +236,7 @@ pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
     let height = u16::try_from(rows.len() + 1).unwrap_or(u16::MAX);
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);
-    let cell = |column: &Column<HolderRow>, row: &HolderRow| (column.cell)(row, theme);
-    draw(COLUMNS, rows, cell, &view, area, &mut buffer, theme);
+    draw(COLUMNS, rows, |column, row| (column.cell)(row, theme), &view, area, &mut buffer, theme);
     text_of(&buffer)
 }
 
@@ -278,14 +277,12 @@ impl HoldersScreen {
         let name = program(self.subject, app);
         let allocated = holders
             .map_or_else(String::new, |holders| format!("  {} allocated", holders.allocated));
-        let age = age.map(|age| format!("{} ago", span_text(age)));
-        let age = age.unwrap_or_default();
+        let age = age.map(|age| format!("{} ago", span_text(age))).unwrap_or_default();
         let state = holders.map(|holders| format!("{}, {age}", state_text(holders)));
         let needed = |state: &String| {
             columns(TITLE) + columns(&name) + columns(&allocated) + 2 + columns(state)
         };
-        let state = state.filter(|state| needed(state) <= usize::from(area.width));
-        let state = state.unwrap_or(age);
+        let state = state.filter(|state| needed(state) <= usize::from(area.width)).unwrap_or(age);
         let right = put_line_right(buffer, area, &state, Role::Dim, theme);
         let pieces = [
             (TITLE, theme.style(Role::Title)),
@@ -305,8 +302,7 @@ fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
         return None;
     };
     let free = gpu_of(&app.frame, pool)?.memory.free.get()?;
-    let cached = pool.stats.reserved.last().0;
-    let cached = cached.saturating_sub(holders.allocated.0);
+    let cached = pool.stats.reserved.last().0.saturating_sub(holders.allocated.0);
     Some(Bytes(free.0.saturating_add(cached)))
 }
 
@@ -325,8 +321,7 @@ fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Ro
     let failure = reading.failure.as_ref();
     sentences.extend(failure.map(|why| (format!("Holders not available: {why}"), Role::Warn)));
     let wrap = |(text, role): (String, Role)| {
-        let lines = wrap_words(&text, usize::from(width.max(10)));
-        lines.into_iter().map(move |line| (line, role))
+        wrap_words(&text, usize::from(width.max(10))).into_iter().map(move |line| (line, role))
     };
     sentences.into_iter().flat_map(wrap).collect()
 }

@@ -225,8 +225,7 @@ impl Screen for IncidentScreen {
     fn fix(&self, number: usize) -> Result<Copied, Option<usize>> {
         let shown = self.incident.fixes.len().min(MAX_FIXES);
         let fixes = &self.incident.fixes[..shown];
-        let fix = number.checked_sub(1).and_then(|at| fixes.get(at));
-        let fix = fix.ok_or(Some(fixes.len()))?;
+        let fix = number.checked_sub(1).and_then(|at| fixes.get(at)).ok_or(Some(fixes.len()))?;
         let of =
             program(&self.incident).map_or_else(String::new, |program| format!(" of {program}"));
         let warning = warning(&fix.change).map_or_else(String::new, |text| format!(" ({text})"));

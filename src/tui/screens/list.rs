@@ -94,8 +94,7 @@ impl<R: ListRow> ListScreen<R> {
 
     fn cursor(&self, rows: &[(usize, &R)]) -> usize {
         let key = self.selected.as_ref();
-        let at = key.and_then(|key| rows.iter().position(|(_, row)| row.has_key(key)));
-        at.unwrap_or(0)
+        key.and_then(|key| rows.iter().position(|(_, row)| row.has_key(key))).unwrap_or(0)
     }
 
     fn view(&self, rows: &[(usize, &R)], table: Rect) -> View {
@@ -133,8 +132,7 @@ impl<R: ListRow> ListScreen<R> {
     /// Sorts by the clicked column heading, or reverses the order if that column is already the sort column.
     fn sort_by_heading(&mut self, x: u16, view: &View, table: Rect) {
         let placed = placed(R::COLUMNS, view, table);
-        let mut columns = placed.iter();
-        let under = columns.find(|place| (place.x..place.x + place.width).contains(&x));
+        let under = placed.iter().find(|place| (place.x..place.x + place.width).contains(&x));
         let column = under.map(|place| place.column);
         match column.filter(|at| R::COLUMNS[*at].sort.is_some()) {
             None => {}

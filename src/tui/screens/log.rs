@@ -63,8 +63,7 @@ impl LogScreen {
     }
 
     fn text(&self) -> &str {
-        let text = self.view.as_ref().and_then(|view| view.text.value());
-        text.map_or("", String::as_str)
+        self.view.as_ref().and_then(|view| view.text.value()).map_or("", String::as_str)
     }
 
     /// Returns the first visible line of the log's last page.
@@ -73,8 +72,7 @@ impl LogScreen {
     }
 
     fn top(&self, page: usize) -> usize {
-        let top = self.paused_at.unwrap_or(usize::MAX);
-        top.min(self.last_top(page))
+        self.paused_at.unwrap_or(usize::MAX).min(self.last_top(page))
     }
 
     /// Moves to the next or previous error line in the log. The first move forward goes to the first error on or below
@@ -115,8 +113,7 @@ impl LogScreen {
         let Some(view) = self.view.as_ref().filter(|view| !view.sources.is_empty()) else {
             return self.absence();
         };
-        let sources: Vec<String> = view.sources.iter().map(source_text).collect();
-        sources.join(", ")
+        view.sources.iter().map(source_text).collect::<Vec<String>>().join(", ")
     }
 
     /// Returns the text of the last row, which describes the position in the log.
@@ -240,8 +237,7 @@ impl Screen for LogScreen {
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let is_shown = |row: &&ProcessRow| row.id().key == self.id.key;
-        app.all_rows.iter().find(is_shown)
+        app.all_rows.iter().find(|row| row.id().key == self.id.key)
     }
 
     fn footer(&self) -> &'static [Action] {

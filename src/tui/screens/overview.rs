@@ -312,8 +312,7 @@ impl Overview {
     /// Returns the GPU row that must stay visible, and the first row to draw.
     fn gpu_rows(&self, app: &App, rows: &[GpuRow], area: Rect) -> (usize, usize) {
         let on_gpu = self.process_cursor(app).is_none();
-        let of_gpu = |row: &GpuRow| on_gpu && row.position() == self.cursor;
-        let at = rows.iter().position(of_gpu).unwrap_or(0);
+        let at = rows.iter().position(|row| on_gpu && row.position() == self.cursor).unwrap_or(0);
         let height = usize::from(area.height.saturating_sub(1));
         (at, scrolled(at, rows.len(), height))
     }
@@ -627,8 +626,7 @@ impl Screen for Overview {
 
     fn gpu(&self, app: &App) -> Option<GpuUuid> {
         let gpus = &app.frame.gpus;
-        let under = self.selected_gpu(app).or_else(|| gpus.first())?;
-        Some(under.uuid.clone())
+        Some(self.selected_gpu(app).or_else(|| gpus.first())?.uuid.clone())
     }
 
     fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {

@@ -118,8 +118,7 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
 
 /// Returns the first run that made requests. The screen shows the result of this run in the pattern column.
 fn headline(probe: &Probe) -> Option<&PatternResult> {
-    let has_run = |run: &&PatternResult| run.requests_made > 0;
-    probe.patterns.iter().find(has_run)
+    probe.patterns.iter().find(|run| run.requests_made > 0)
 }
 
 fn buckets(bins: &[Bin]) -> Vec<Bucket> {

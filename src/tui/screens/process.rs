@@ -205,8 +205,7 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
 fn reported_facts(pool: &ReportedPool, theme: &Theme) -> [Fact; 6] {
     let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
         let peak = peak.map_or(String::new(), |peak| format!("  peak {peak}"));
-        let words = |now: &Bytes| format!("{now}{peak}");
-        Fact::reading(name, reading, REPORTED, theme, words)
+        Fact::reading(name, reading, REPORTED, theme, |now| format!("{now}{peak}"))
     };
     [
         Fact::Value("allocator", pool.name(), Role::Text, REPORTED),
@@ -498,8 +497,7 @@ impl Screen for ProcessScreen {
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let rows = self.rows(app);
-        let opened = rows.iter().find(|row| row.id() == self.id);
-        opened.or(rows.first()).copied()
+        rows.iter().find(|row| row.id() == self.id).or(rows.first()).copied()
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {

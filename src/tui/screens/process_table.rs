@@ -23,9 +23,8 @@ pub fn draw_processes(
     buffer: &mut Buffer,
 ) -> usize {
     let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
-    let has_tag = |row: &ProcessRow| app.tags.has(row.id().key);
     let place = RowPosition { at, marked, area };
-    draw(app, &view(app, rows), rows, cell, has_tag, &place, buffer)
+    draw(app, &view(app, rows), rows, cell, |row| app.tags.has(row.id().key), &place, buffer)
 }
 
 /// Draws the app's process table, which may be grouped. Returns the number of lines below the visible ones.

@@ -118,8 +118,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
 fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
     let on = app.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let pools = on.filter_map(ProcessRow::pool);
-    let notes = pools.flat_map(|pool| app.pool_notes(pool.process, pool.ordinal));
-    notes.min_by_key(|note| note.kind)
+    pools.flat_map(|pool| app.pool_notes(pool.process, pool.ordinal)).min_by_key(|note| note.kind)
 }
 
 fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {

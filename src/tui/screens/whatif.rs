@@ -201,8 +201,7 @@ impl WhatifScreen {
         };
         plot.width -= 1;
         self.legend(selected, area, buffer, theme);
-        let peaks = device.settings.iter().map(|p| p.outlook.peak_reserved);
-        let top = peaks.max().unwrap_or_default();
+        let top = device.settings.iter().map(|p| p.outlook.peak_reserved).max().unwrap_or_default();
         let dim = theme.style(Role::Dim);
         edge_labels(plot, &top.short(), buffer, theme);
         let operations = device.recording.operations;
@@ -275,8 +274,7 @@ impl Columns {
         let at = |x: usize| x * all / self.width.max(1);
         let column = |x: usize| {
             let end = at(x + 1).max(at(x) + 1).min(curve.points.len());
-            let points = curve.points.get(at(x)..end)?;
-            points.iter().map(value).max()
+            curve.points.get(at(x)..end)?.iter().map(value).max()
         };
         (0..self.width).map(column).collect()
     }

@@ -55,8 +55,7 @@ pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
                 continue;
             }
         };
-        let names = std::iter::once(name).chain(std::iter::repeat(""));
-        let wrapped = names.zip(wrapped);
+        let wrapped = std::iter::once(name).chain(std::iter::repeat("")).zip(wrapped);
         lines.extend(wrapped.map(|(name, line)| Fact::Value(name, line, Role::Text, "")));
     }
     lines

@@ -57,8 +57,7 @@ fn sizes(columns: &[Vec<Bucket>]) -> Vec<Bucket> {
     let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
         return Vec::new();
     };
-    let bucket = |power| Bucket { up_to: Bytes(1_u64 << power), ..Bucket::default() };
-    (min..=max).map(bucket).collect()
+    (min..=max).map(|power| Bucket { up_to: Bytes(1_u64 << power), ..Bucket::default() }).collect()
 }
 
 #[cfg(test)]

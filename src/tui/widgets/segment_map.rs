@@ -141,10 +141,9 @@ impl SegmentLayout {
     pub fn fitting(map: &PoolMap, cells_per_row: usize, height: usize) -> Self {
         let order = row_order(map);
         let rows = |power: u32| count_rows(map, &order, 1 << power, cells_per_row);
-        let fits = |power: &u32| rows(*power) <= height;
         let can_scroll = |power: &u32| rows(*power) <= MAX_ROWS;
         let power = (MIN_CELL_POWER..=MAX_PREFERRED_POWER)
-            .find(fits)
+            .find(|power| rows(*power) <= height)
             .or_else(|| (MAX_PREFERRED_POWER..MAX_CELL_POWER).find(can_scroll));
         Self::with_cell(map, cells_per_row, Bytes(1 << power.unwrap_or(MAX_CELL_POWER)))
     }

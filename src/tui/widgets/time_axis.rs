@@ -65,10 +65,8 @@ impl TimeAxis {
             Some(_) => Role::Warn,
             None => Role::Dim,
         });
-        let is_free = |from: u16, to: u16| {
-            let is_inside = |mark: &AxisMark| (from..to).contains(&mark.column);
-            !marks.iter().any(is_inside)
-        };
+        let is_free =
+            |from: u16, to: u16| !marks.iter().any(|mark| (from..to).contains(&mark.column));
         // Near the end of a past window, a clock time moves beside a mark.
         let nearest = match self.past {
             Some(_) => plot.width.saturating_sub(4),
@@ -123,8 +121,7 @@ impl TimeAxis {
 
     /// Formats the end of the window briefly: `now` or `12:04`.
     fn short_words(&self, theme: &Theme) -> String {
-        let clock = |past: AxisEnd| self.clock(past.time, theme);
-        self.past.map_or_else(|| "now".into(), clock)
+        self.past.map_or_else(|| "now".into(), |past| self.clock(past.time, theme))
     }
 
     /// Formats the window for narrow charts: `10m to 12:04`.

@@ -233,8 +233,7 @@ impl Shown<'_> {
     /// model.emb.weight (parameters)`.
     fn owner_text(&self, cell: &CellContents<'_>) -> Option<String> {
         let reading = self.app.holders.of(self.screen.process)?;
-        let blocks = cell.blocks.iter();
-        let blocks = blocks.filter(|block| block.state == BlockState::Allocated);
+        let blocks = cell.blocks.iter().filter(|block| block.state == BlockState::Allocated);
         let largest = blocks.max_by_key(|block| block.size)?;
         let owner = reading.owner_text(self.pool.ordinal, largest.address)?;
         let glyph = self.theme.glyphs.allocated;

@@ -82,14 +82,13 @@ impl MemoryScreen {
     /// screen was opened. If there is no such pool, returns the first one.
     pub(super) fn pool<'a>(&self, app: &'a App) -> Option<&'a Pool> {
         let devices = self.devices(app);
-        let chosen = |pool: &&&Pool| Some(pool.ordinal) == self.ordinal;
         let opened = |pool: &&&Pool| {
             let on = pools::gpu_of(&app.frame, pool).map(|gpu| &gpu.uuid);
             on.is_some() && on == self.gpu.as_ref()
         };
         devices
             .iter()
-            .find(chosen)
+            .find(|pool| Some(pool.ordinal) == self.ordinal)
             .or_else(|| devices.iter().find(opened))
             .or(devices.first())
             .copied()

@@ -378,8 +378,7 @@ impl Shown<'_> {
     }
 
     pub(super) fn is_stack_requested(&self) -> bool {
-        let newest = self.app.stacks(self.screen.process).next();
-        newest.is_some_and(|stack| {
+        self.app.stacks(self.screen.process).next().is_some_and(|stack| {
             stack.as_ref().map_or(true, |stack| stack.why == StackTrigger::Request)
         })
     }

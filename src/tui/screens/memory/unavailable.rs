@@ -36,8 +36,7 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
         lines.push(format!("VRAM reported by the driver: {vram}"));
     }
-    let lines = lines.iter();
-    let lines = lines.flat_map(|line| wrap_words(line, usize::from(width.max(10))));
+    let lines = lines.iter().flat_map(|line| wrap_words(line, usize::from(width.max(10))));
     lines.map(|line| (line, Role::Warn)).collect()
 }
 
@@ -103,10 +102,8 @@ fn reported_text(pool: &ReportedPool) -> String {
 fn chart<'a>(screen: &MemoryScreen, app: &'a App) -> Option<PoolChart<'a>> {
     let ended = screen.exited_at(app)?;
     let ordinal = app.history.pools_of(screen.process).into_iter().next()?;
-    let total = |uuid: &GpuUuid| {
-        let gpu = app.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?;
-        gpu.memory.total.get()
-    };
+    let total =
+        |uuid: &GpuUuid| app.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?.memory.total.get();
     let exit = &screen.row(app)?.ended()?.exit;
     Some(PoolChart {
         history: &app.history,

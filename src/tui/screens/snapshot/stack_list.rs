@@ -52,8 +52,7 @@ impl StackList {
     }
 
     fn total(&self) -> i64 {
-        let bytes = self.matching.iter().map(|by| by.amount.bytes);
-        bytes.fold(0, i64::saturating_add)
+        self.matching.iter().map(|by| by.amount.bytes).fold(0, i64::saturating_add)
     }
 
     pub(super) fn draw(
@@ -118,8 +117,7 @@ pub(super) struct ListContext<'d> {
 /// Formats an event position: `event 1204 (+1.234 s)`.
 pub fn when(device: &Device, position: usize) -> String {
     let last = position.checked_sub(1).and_then(|at| device.events.get(at));
-    let time = last.and_then(|event| device.since_first(event));
-    match time {
+    match last.and_then(|event| device.since_first(event)) {
         Some(us) => format!("event {position} (+{})", seconds(us)),
         None => format!("event {position}"),
     }

@@ -107,8 +107,7 @@ impl SnapshotScreen {
             }
         } else if below.height >= 6 {
             let [_, chart] = split_top(below, 1);
-            let time = self.time.whole(device);
-            time.chart(device, study, None, chart, buffer, theme);
+            self.time.whole(device).chart(device, study, None, chart, buffer, theme);
         }
     }
 }

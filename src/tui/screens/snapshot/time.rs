@@ -97,8 +97,7 @@ impl Window {
             Action::First => self.cursor = 0,
             Action::Last => self.cursor = end,
             Action::NextError => {
-                let next = ooms().find(|at| *at > self.cursor);
-                self.cursor = next.unwrap_or(self.cursor);
+                self.cursor = ooms().find(|at| *at > self.cursor).unwrap_or(self.cursor);
             }
             Action::PreviousError => {
                 let before = ooms().take_while(|at| *at < self.cursor).last();

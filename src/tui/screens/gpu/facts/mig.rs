@@ -6,8 +6,7 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 
 pub(super) fn mig_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
-    let of = |mig| instance_facts(mig, theme);
-    gpu.mig.iter().flat_map(of).collect()
+    gpu.mig.iter().flat_map(|mig| instance_facts(mig, theme)).collect()
 }
 
 fn instance_facts(mig: &MigInstance, theme: &Theme) -> [Fact; 6] {

@@ -10,8 +10,7 @@ pub(super) fn section_facts(
     gpu: &Gpu,
     theme: &Theme,
 ) -> impl Iterator<Item = Fact> {
-    let figures = GPU_FIGURES.iter().filter(move |figure| figure.section == section);
-    figures.map(|figure| {
+    GPU_FIGURES.iter().filter(move |figure| figure.section == section).map(|figure| {
         let (text, role) = match figure.field.read(gpu) {
             Ok(value) => (value.text().replace('°', theme.glyphs.degree), Role::Text),
             Err(why) => (format!("{} {why}", theme.glyphs.absent), Role::Dim),
