@@ -96,8 +96,7 @@ fn affix(hir: &Hir, kind: ExtractKind) -> Option<Vec<Literal>> {
 
 /// Returns the longest part of a literal that is within one line.
 fn within_line(literal: &[u8]) -> Literal {
-    let lines = literal.split(|byte| *byte == b'\n');
-    lines.max_by_key(|line| line.len()).unwrap_or_default().to_vec()
+    literal.split(|byte| *byte == b'\n').max_by_key(|line| line.len()).unwrap_or_default().to_vec()
 }
 
 /// Drops spellings such as `eXit`, of which an expression that ignores case has very many.

@@ -31,8 +31,7 @@ pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
 
 fn card_errors(card: &Card) -> Vec<String> {
     let mut errors = Vec::new();
-    let of_causes = card.causes.iter();
-    let of_causes = of_causes.flat_map(|c| c.evidence.iter().chain(&c.against));
+    let of_causes = card.causes.iter().flat_map(|c| c.evidence.iter().chain(&c.against));
     let of_causes_checks = card.causes.iter().filter_map(|cause| cause.needs.as_ref());
     let of_checks = card.needs.iter().chain(of_causes_checks).filter_map(CheckHint::unless);
     let of_causes = of_causes.chain(card.causes.iter().flat_map(|cause| &cause.when));
@@ -63,8 +62,7 @@ fn card_errors(card: &Card) -> Vec<String> {
         if let Some(name) = remedy.filter(|name| !Workloads::embedded().has_remedy(name)) {
             errors.push(format!("unknown remedy: {name}"));
         }
-        let value = fix.value.as_ref();
-        if let Some(name) = value.filter(|name| !values::is_known(name)) {
+        if let Some(name) = fix.value.as_ref().filter(|name| !values::is_known(name)) {
             errors.push(format!("unknown formula: {name}"));
         }
         if remedy.is_none() && (fix.title.is_empty() || fix.change.is_empty()) {

@@ -72,8 +72,7 @@ fn number(text: &str) -> Option<i64> {
 /// Parses CUDA coordinates: `[3,0,0]` or `3,0,0`.
 fn coordinates(text: &str) -> Option<Value> {
     let inner = text.trim_matches(|c| "[]() ".contains(c));
-    let parts: Option<Vec<u32>> = inner.split(',').map(|p| p.trim().parse().ok()).collect();
-    let parts = parts?;
+    let parts = inner.split(',').map(|p| p.trim().parse().ok()).collect::<Option<Vec<u32>>>()?;
     (parts.len() == 3).then(|| Value::from(parts))
 }
 

@@ -22,12 +22,10 @@ pub(super) fn adapted(
     script: Option<&str>,
 ) -> Incident {
     let holds = |conditions: &[String]| {
-        let mut conditions = conditions.iter();
-        conditions.all(|one| case.is_some_and(|case| evidence::holds(one, card, case)))
+        conditions.iter().all(|one| case.is_some_and(|case| evidence::holds(one, card, case)))
     };
     let applies = |cause: &Cause| {
-        let mut rules = card.causes.iter();
-        let rule = rules.find(|rule| rule.id == cause.id);
+        let rule = card.causes.iter().find(|rule| rule.id == cause.id);
         rule.is_none_or(|rule| setting.is_for(&rule.only) && holds(&rule.when))
     };
     let mut excluded = Vec::new();
@@ -41,13 +39,10 @@ pub(super) fn adapted(
     });
     let causes: Vec<Cause> = causes.collect();
     let is_excluded = |fix: &FixRule| fix.r#for.as_ref().is_some_and(|id| excluded.contains(id));
-    let rules = card.fixes.iter();
-    let rules = rules.filter(|fix| holds(&fix.when) && !is_excluded(fix));
+    let rules = card.fixes.iter().filter(|fix| holds(&fix.when) && !is_excluded(fix));
     let fixes = fixes(rules.collect(), &causes, found, setting, script);
-    let adapted = |texts: Vec<String>| {
-        let texts = texts.into_iter();
-        texts.filter_map(|text| setting.adapted(&text)).collect()
-    };
+    let adapted =
+        |texts: Vec<String>| texts.into_iter().filter_map(|text| setting.adapted(&text)).collect();
     let mut not_helpful: Vec<String> = adapted(incident.not_helpful);
     not_helpful.retain(|line| !is_recommended(line, &fixes));
     let title = setting.adapted(&incident.title);
@@ -64,8 +59,7 @@ pub(super) fn adapted(
 /// Returns true if a fix recommends a setting or call that a line such as `SETTING, CALL(): reason` advises against.
 fn is_recommended(line: &str, fixes: &[Fix]) -> bool {
     let Some((items, _)) = line.split_once(": ") else { return false };
-    let mut items = items.split(", ");
-    items.any(|item| fixes.iter().any(|fix| fix.change.contains(item)))
+    items.split(", ").any(|item| fixes.iter().any(|fix| fix.change.contains(item)))
 }
 
 /// Causes that make allocated memory grow until it is full.

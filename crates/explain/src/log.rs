@@ -285,8 +285,7 @@ impl<'a> LogReader<'a> {
         }
         if !self.findings.sightings.is_empty() || !self.findings.tracebacks.is_empty() {
             let lines = text::lines(&self.beginning, 1);
-            let lines = lines.iter();
-            let parts = lines.flat_map(|line| [line.writer.as_str(), " ", &line.text, "\n"]);
+            let parts = lines.iter().flat_map(|line| [line.writer.as_str(), " ", &line.text, "\n"]);
             self.findings.start = parts.collect();
         }
         self.findings.sightings.sort_by_key(|s| s.first_line);
@@ -452,8 +451,7 @@ impl<'a> LogReader<'a> {
     /// Counts a repetition of a recent sighting. Returns true if the match needs no further processing.
     fn count_repeat(&mut self, key: &str, wording: &str, line: &LogLine, end: &LogLine) -> bool {
         let is_full = self.is_full();
-        let newest = self.newest.get(key);
-        let newest = newest.and_then(|&at| self.findings.sightings.get_mut(at));
+        let newest = self.newest.get(key).and_then(|&at| self.findings.sightings.get_mut(at));
         match newest.filter(|s| is_full || line.number <= s.last_line + MAX_REPEAT_GAP) {
             Some(same) => {
                 if same.wording == wording {
@@ -495,8 +493,7 @@ fn repeat_key(one: &Match, line: &LogLine) -> String {
 /// Returns the first letters of a message, skipping digits, spaces and punctuation.
 fn wording(message: &str) -> String {
     const MAX_LETTERS: usize = 24;
-    let letters = message.chars().filter(|c| c.is_alphabetic());
-    letters.take(MAX_LETTERS).collect()
+    message.chars().filter(|c| c.is_alphabetic()).take(MAX_LETTERS).collect()
 }
 
 /// Returns the PID in a log line's launcher prefix: `(Worker_PP0 pid=4711)`.

@@ -174,8 +174,7 @@ fn is_hypothetical(before: &str) -> bool {
     }
     // Check only the words after the last colon or period, because a printed error can follow a colon: `When you see
     // the traceback: RuntimeError: …`.
-    let sentence = before.rsplit([':', '.']).next().unwrap_or_default();
-    let sentence = sentence.to_ascii_lowercase() + " ";
+    let sentence = before.rsplit([':', '.']).next().unwrap_or_default().to_ascii_lowercase() + " ";
     HYPOTHETICAL.iter().any(|words| sentence.contains(words))
 }
 

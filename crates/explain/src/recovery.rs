@@ -83,8 +83,7 @@ fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
         .map(String::as_str)
         .or_else(|| payload.downcast_ref::<&str>().copied())
         .unwrap_or("unknown panic");
-    let reason = reason.split('`').next().unwrap_or_default();
-    let reason = reason.trim_end().trim_end_matches(" of");
+    let reason = reason.split('`').next().unwrap_or_default().trim_end().trim_end_matches(" of");
     let reason = visible(reason.as_bytes(), MAX_REASON_CHARS);
     match location {
         Some(location) => format!("diagnosis restarted: {reason} ({location})"),

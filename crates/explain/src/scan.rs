@@ -294,8 +294,7 @@ fn searchers() -> &'static [Searcher] {
         searches.sort_unstable_by_key(|(text, _)| -> [u8; 4] {
             std::array::from_fn(|i| text.get(i).map_or(0, |byte| byte & 0xf))
         });
-        let parts = searches.chunks(searches.len().div_ceil(searchers));
-        parts.map(Searcher::of).collect()
+        searches.chunks(searches.len().div_ceil(searchers)).map(Searcher::of).collect()
     })
 }
 

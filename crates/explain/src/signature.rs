@@ -202,8 +202,7 @@ impl Signatures {
             }
         }
         let extracts = cards.iter().map(|card| {
-            let extracts = card.extracts.iter();
-            extracts.map(|e| (Pattern::new(&e.r#match), e.reach)).collect()
+            card.extracts.iter().map(|e| (Pattern::new(&e.r#match), e.reach)).collect()
         });
         Self { rules, extracts: extracts.collect(), filter: OnceLock::new() }
     }
@@ -211,8 +210,7 @@ impl Signatures {
     /// Returns the errors in the cards' expressions as (card, message).
     #[must_use]
     pub fn errors(&self) -> Vec<(usize, String)> {
-        let rules = self.rules.iter();
-        let signatures = rules.flat_map(|r| {
+        let signatures = self.rules.iter().flat_map(|r| {
             let all = std::iter::once(&r.pattern).chain(&r.unless).chain(&r.unless_later);
             all.map(move |pattern| (r.card, pattern))
         });

@@ -132,8 +132,7 @@ impl Table {
 
     /// Returns the processes on a GPU, without the process `own`.
     fn others(&self, gpu: u64, own: Option<u64>) -> impl Iterator<Item = &SmiProcess> {
-        let all = self.processes.iter();
-        all.filter(move |process| process.gpu == gpu && Some(process.pid) != own)
+        self.processes.iter().filter(move |process| process.gpu == gpu && Some(process.pid) != own)
     }
 
     /// Returns the number of processes if the table shows one process of the same program on each of several GPUs, with

@@ -125,8 +125,7 @@ impl Traceback {
     /// Returns the innermost frame in the user's program, or the innermost library frame if there is none.
     #[must_use]
     pub fn place(&self) -> Option<&TracebackFrame> {
-        let users = self.frames.iter().rev().find(|frame| frame.is_users());
-        users.or(self.frames.last())
+        self.frames.iter().rev().find(|frame| frame.is_users()).or(self.frames.last())
     }
 }
 
@@ -213,8 +212,7 @@ fn frames_in<'a>(lines: impl Iterator<Item = &'a LogLine>) -> Vec<TracebackFrame
     let mut frames: Vec<TracebackFrame> = Vec::new();
     while let Some(line) = lines.next() {
         if let Some(mut frame) = frame(&line.text) {
-            let code = lines.peek().filter(|l| l.is_code);
-            frame.code = code.map(|l| l.text.trim().to_owned());
+            frame.code = lines.peek().filter(|l| l.is_code).map(|l| l.text.trim().to_owned());
             frames.push(frame);
         } else if let Some(frame) = notebook_frame(&line.text) {
             frames.push(frame);

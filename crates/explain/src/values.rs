@@ -48,8 +48,7 @@ const FORMULAS: &[(&str, Formula)] = &[
 #[must_use]
 pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<ComputedValue> {
     let input = FormulaInput { found, texts: [text, start] };
-    let formula = FORMULAS.iter().find(|(known, _)| *known == name)?;
-    formula.1(&input)
+    FORMULAS.iter().find(|(known, _)| *known == name)?.1(&input)
 }
 
 /// Returns true if cards can refer to this name.
@@ -79,8 +78,7 @@ impl FormulaInput<'_> {
     /// Returns the share of GPU memory that the server was configured to reserve, from 0 to 1.
     fn share(&self) -> Option<f64> {
         let written = self.found.get("utilization");
-        let written = written.and_then(|v| v.as_f64().or_else(|| v.as_str()?.parse().ok()));
-        written.or_else(|| {
+        written.and_then(|v| v.as_f64().or_else(|| v.as_str()?.parse().ok())).or_else(|| {
             self.number(concat!(
                 r#"(?:gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|free_gpu_memory_fraction)["']?"#,
                 r"[ =:(]{1,4}(?<value>0?\.\d+)"

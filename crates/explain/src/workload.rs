@@ -278,8 +278,7 @@ impl Workloads {
     pub fn recognize<'a>(&'a self, text: &str, start: &'a str) -> Setting<'a> {
         let mut found = self.recognized(text);
         let program = |found: &[&'a Workload]| {
-            let programs = found.iter().filter(|w| !w.kind.is_around());
-            programs.min_by_key(|w| w.order).copied()
+            found.iter().filter(|w| !w.kind.is_around()).min_by_key(|w| w.order).copied()
         };
         let mut best = program(&found);
         let at_start = self.recognized(start);
@@ -309,8 +308,7 @@ impl Workloads {
         usual: Option<&String>,
     ) -> Setting<'a> {
         let mut setting = self.recognize(text, start);
-        let is_specific = |w: &Workload| w.order < GENERIC_ORDER;
-        if !setting.program.is_some_and(is_specific) {
+        if setting.program.is_none_or(|w| w.order >= GENERIC_ORDER) {
             let mut around = setting.around.iter();
             let variant = around.find(|w| w.base.is_some() && w.base.as_ref() == usual).copied();
             let usual = variant.or_else(|| usual.and_then(|id| self.get(id)));
@@ -414,8 +412,7 @@ impl<'a> Setting<'a> {
     /// Returns the name of the program if it is a server.
     #[must_use]
     pub fn server(&self) -> Option<&'a str> {
-        let server = self.program.filter(|w| w.kind == Kind::Server);
-        server.map(|w| w.name.as_str())
+        self.program.filter(|w| w.kind == Kind::Server).map(|w| w.name.as_str())
     }
 
     /// Returns the name of the program if its users do not write it themselves.
@@ -432,8 +429,7 @@ impl<'a> Setting<'a> {
     /// Returns the command to show in fixes if the failed program's log does not name a script.
     #[must_use]
     pub fn usual_command(&self) -> &'static str {
-        let kind = self.program.map(|w| w.kind);
-        match kind {
+        match self.program.map(|w| w.kind) {
             Some(Kind::Inference | Kind::Library | Kind::Driver) => "python YOUR_SCRIPT.py",
             _ => SCRIPT,
         }
@@ -521,8 +517,7 @@ impl<'a> Setting<'a> {
         let own = rule.effect.as_ref();
         let own = own.and_then(|effect| self.adapted(&template::fill(effect, found)?));
         let warning = warning(&fix.change).map(str::to_owned);
-        let effects = [warning, own, fix.effect].into_iter().flatten();
-        let mut effects: Vec<String> = effects.collect();
+        let mut effects: Vec<String> = [warning, own, fix.effect].into_iter().flatten().collect();
         let explained = effects.join("; ");
         let choices = self.workloads.choices(&fix.change, &explained);
         effects.extend(choices.filter_map(|choice| self.adapted(&choice)));
@@ -640,8 +635,7 @@ pub fn warning(change: &str) -> Option<&'static str> {
         ("systemctl isolate", SESSION),
         ("docker restart", SERVICE),
     ];
-    let found = COMMANDS.iter().find(|(part, _)| change.contains(part));
-    found.map(|(_, warning)| *warning)
+    COMMANDS.iter().find(|(part, _)| change.contains(part)).map(|(_, warning)| *warning)
 }
 
 #[cfg(test)]

@@ -132,10 +132,8 @@ fn text_evidence(
         }
         template::fill(&one.says, &all)
     };
-    let clauses = |is_hint: bool| {
-        let clues = seen.iter().filter(|one| one.hint == is_hint);
-        clues.filter_map(clause).collect()
-    };
+    let clauses =
+        |is_hint: bool| seen.iter().filter(|one| one.hint == is_hint).filter_map(clause).collect();
     (clauses(false), clauses(true))
 }
 

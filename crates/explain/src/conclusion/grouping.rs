@@ -115,8 +115,7 @@ pub(super) fn cause(
             *index,
         )
     };
-    let first = items.iter().enumerate().min_by_key(key);
-    first.map_or(0, |(index, _)| index)
+    items.iter().enumerate().min_by_key(key).map_or(0, |(index, _)| index)
 }
 
 /// Returns a sort key that is lower for higher severity. `Note` is last, because a notice does not explain a failure.

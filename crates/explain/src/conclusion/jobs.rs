@@ -54,15 +54,13 @@ fn last_first(jobs: &mut [Vec<LogFindings>]) {
     /// Logs that were all written within this time have probably been copied, and their order is unknown.
     const MIN_SPREAD: Duration = Duration::from_mins(1);
     let failed = |job: &Vec<LogFindings>| {
-        let times = job.iter().filter_map(last_time).filter(|time| time.has_year);
-        times.map(|time| time.time).max()
+        job.iter().filter_map(last_time).filter(|time| time.has_year).map(|time| time.time).max()
     };
     if jobs.iter().all(|job| failed(job).is_some()) {
         return jobs.sort_by_cached_key(|job| Reverse(failed(job)));
     }
     let written = |job: &Vec<LogFindings>| job.iter().filter_map(|log| log.modified).max();
-    let times: Option<Vec<_>> = jobs.iter().map(written).collect();
-    let times = times.unwrap_or_default();
+    let times = jobs.iter().map(written).collect::<Option<Vec<_>>>().unwrap_or_default();
     if let (Some(first), Some(last)) = (times.iter().min(), times.iter().max())
         && last.duration_since(*first).is_ok_and(|spread| spread > MIN_SPREAD)
     {
@@ -101,8 +99,7 @@ impl Job {
     }
 
     fn is_near(&self, log: &LogFindings) -> bool {
-        let times = (self.logs.iter().find_map(last_time), last_time(log));
-        match times {
+        match (self.logs.iter().find_map(last_time), last_time(log)) {
             (Some(a), Some(b)) => a.is_near(b),
             _ => true,
         }
@@ -149,8 +146,7 @@ fn names_rank(log: &LogFindings, number: &str) -> bool {
 fn is_node(parts: &[String], number: &String) -> bool {
     const NODES: [&str; 5] = ["node", "host", "machine", "server", "worker"];
     let at = parts.iter().position(|part| std::ptr::eq(part, number));
-    let before = at.and_then(|at| parts.get(at.checked_sub(1)?));
-    before.is_some_and(|name| {
+    at.and_then(|at| parts.get(at.checked_sub(1)?)).is_some_and(|name| {
         let name = name.trim_end_matches(['-', '_', '.']).to_ascii_lowercase();
         NODES.iter().any(|node| name.ends_with(node))
     })
@@ -175,8 +171,7 @@ fn ranks(log: &LogFindings) -> BTreeSet<u32> {
 
 /// Returns the time of the log's last failure.
 fn last_time(log: &LogFindings) -> Option<LogTime> {
-    let mut sightings = log.sightings.iter().rev();
-    sightings.find_map(|sighting| LogTime::of(sighting.time.as_deref()?))
+    log.sightings.iter().rev().find_map(|sighting| LogTime::of(sighting.time.as_deref()?))
 }
 
 /// Year of times that are written without a year. It is a leap year.

@@ -106,11 +106,9 @@ impl<'a> Diagnosis<'a> {
         let ranks = self.ranks(items);
         for item in items {
             let case = self.case(item, &ids, ranks);
-            let mut meanings = self.catalogue.meanings(item.card).into_iter();
-            let right = meanings.find(|&card| {
+            let right = self.catalogue.meanings(item.card).into_iter().find(|&card| {
                 let card = &self.catalogue.cards[card];
-                let mut when = card.when.iter();
-                when.all(|condition| evidence::holds(condition, card, &case))
+                card.when.iter().all(|condition| evidence::holds(condition, card, &case))
             });
             item.card = right.unwrap_or(item.card);
         }

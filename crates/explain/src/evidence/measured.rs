@@ -109,8 +109,7 @@ fn first_step(case: &Case<'_>) -> Finding {
 /// Determines whether the program had finished its first steps, according to the hook or the last step number in the
 /// log.
 fn later_step(case: &Case<'_>) -> Finding {
-    let logged = || case.context.lines().rev().find_map(step_number);
-    match case.measured.steps.or_else(logged) {
+    match case.measured.steps.or_else(|| case.context.lines().rev().find_map(step_number)) {
         Some(step) if step >= MIN_LATER_STEP => {
             Finding::For(format!("the program had reached step {step}"))
         }
@@ -322,8 +321,7 @@ fn share(case: &Case<'_>, kind: &str, bytes: impl Fn(&HolderSummary) -> Option<B
 }
 
 fn requested(case: &Case<'_>) -> Option<Bytes> {
-    let requested = case.found.get("requested_bytes")?;
-    requested.as_u64().map(Bytes)
+    case.found.get("requested_bytes")?.as_u64().map(Bytes)
 }
 
 #[cfg(test)]

@@ -76,10 +76,8 @@ impl Oom {
     fn read(found: &FieldMap, request_over: Option<Bytes>) -> Self {
         let get = |name: &str| found.get(name).and_then(serde_json::Value::as_u64);
         let allocated = get("allocated_bytes");
-        let others = found.get("other_processes").and_then(|o| o.as_array());
-        let others = others.map_or(0, |all| {
-            let bytes = all.iter().filter_map(|p| p["bytes"].as_u64());
-            bytes.fold(0, u64::saturating_add)
+        let others = found.get("other_processes").and_then(|o| o.as_array()).map_or(0, |all| {
+            all.iter().filter_map(|p| p["bytes"].as_u64()).fold(0, u64::saturating_add)
         });
         let requested = get("requested_bytes");
         Self {

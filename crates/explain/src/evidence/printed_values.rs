@@ -63,8 +63,7 @@ fn gpu_and_build(case: &Case<'_>, order: Ordering) -> Finding {
     };
     // `sm_86` and `8.6` are the same capability.
     let number = |text: &str| -> Option<u32> {
-        let digits: String = text.chars().filter(char::is_ascii_digit).collect();
-        digits.parse().ok()
+        text.chars().filter(char::is_ascii_digit).collect::<String>().parse().ok()
     };
     let built: Vec<u32> = build.split(' ').filter_map(number).collect();
     match number(gpu) {

@@ -218,11 +218,9 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
 /// Returns the frame that launched a Triton kernel: the innermost frame outside Triton and torch.
 fn launching_frame(frames: &[TracebackFrame]) -> Option<&TracebackFrame> {
     let is_tool = |frame: &TracebackFrame| {
-        let mut parts = frame.file.split(['/', '\\']);
-        parts.any(|part| ["triton", "torch"].contains(&part))
+        frame.file.split(['/', '\\']).any(|part| ["triton", "torch"].contains(&part))
     };
-    let last = frames.last()?;
-    let is_triton = last.file.split(['/', '\\']).any(|part| part == "triton");
+    let is_triton = frames.last()?.file.split(['/', '\\']).any(|part| part == "triton");
     frames.iter().rev().find(|frame| !is_tool(frame)).filter(|_| is_triton)
 }
 
@@ -250,8 +248,7 @@ fn package_kernel(case: &Case<'_>) -> Finding {
 }
 
 fn own_kernel(case: &Case<'_>) -> Finding {
-    let found = launching_frame(case.frames).filter(|frame| frame.is_users());
-    found.map_or(Finding::Silent, |frame| {
+    launching_frame(case.frames).filter(|frame| frame.is_users()).map_or(Finding::Silent, |frame| {
         Finding::For(format!("your code launched the kernel at {}", place(frame)))
     })
 }
@@ -374,8 +371,7 @@ fn code_evaluates(case: &Case<'_>) -> Finding {
 
 /// Checks whether the KV cache of Transformers made the failed request (`transformers/cache_utils.py`).
 fn in_kv_cache(case: &Case<'_>) -> Finding {
-    let last = case.frames.last();
-    match last.filter(|frame| base_name(&frame.file) == "cache_utils.py") {
+    match case.frames.last().filter(|frame| base_name(&frame.file) == "cache_utils.py") {
         Some(frame) => Finding::For(format!("the KV cache was growing ({})", place(frame))),
         None => Finding::Silent,
     }

@@ -49,8 +49,7 @@ pub const OWNER_TIMEOUT: Millis = Millis(2_000);
 
 /// Returns true if programs can cause this Xid, according to the table of Xids.
 pub fn is_application_error(number: u64) -> bool {
-    let mut xids = Catalogue::embedded().tables.xids.iter();
-    let known = xids.find(|xid| xid.codes.contains(&number));
+    let known = Catalogue::embedded().tables.xids.iter().find(|xid| xid.codes.contains(&number));
     known.is_some_and(|xid| xid.side == "application")
 }
 
@@ -287,14 +286,12 @@ impl LiveCase {
     }
 
     pub fn shares_xid(&self, other: &Self, gpu: &GpuUuid) -> bool {
-        let mut own = self.xids.iter();
-        own.any(|(_, _, xid)| other.has_xid(xid.number, Some(gpu)))
+        self.xids.iter().any(|(_, _, xid)| other.has_xid(xid.number, Some(gpu)))
     }
 
     /// Returns true if a GPU kernel launched by one of the processes failed.
     pub fn is_fault(&self) -> bool {
-        let published = self.published.as_ref();
-        let family = published.map(|revision| revision.incident.family.as_str());
+        let family = self.published.as_ref().map(|revision| revision.incident.family.as_str());
         family.is_some_and(|family| ["launch", "assert"].contains(&family))
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
@@ -531,8 +528,7 @@ impl LiveCase {
     /// Diagnoses a failed allocation from memory figures alone. Used if the OOM counter increased but gputop found no
     /// error message.
     fn by_figures(&self, catalogue: &Catalogue, facts: ProcessFacts<'_>) -> Option<Incident> {
-        let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
-        let (key, member) = failed.next()?;
+        let (key, member) = self.members.iter().find(|(_, m)| m.ooms.is_some())?;
         let (mut found, count) = member.found(*key)?;
         facts.set_gpu_index(*key, &mut found);
         let card = catalogue.cards.iter().position(|c| c.id == "oom-capacity")?;
@@ -685,9 +681,7 @@ impl CaseMember {
             return false;
         }
         let file = visible(file.as_bytes(), 4096);
-        let mut texts = self.texts.iter_mut().rev();
-        let before = texts.find(|text| excerpt.continues && text.file == file);
-        match before {
+        match self.texts.iter_mut().rev().find(|text| excerpt.continues && text.file == file) {
             Some(text) => {
                 text.text.push_str(&excerpt.text);
                 // An error can continue in the new part.
@@ -783,8 +777,7 @@ impl ObservedText {
         let by_rank = |rank| self.writers.iter().find(|key| facts.rank(**key) == Some(rank));
         let pid = sighting.found.get("pid").and_then(serde_json::Value::as_u64);
         let by_pid = |pid| self.writers.iter().find(|key| u64::from(key.pid.0) == pid);
-        let writer = sighting.rank.and_then(by_rank);
-        writer.or_else(|| pid.and_then(by_pid)).copied()
+        sighting.rank.and_then(by_rank).or_else(|| pid.and_then(by_pid)).copied()
     }
 }
 

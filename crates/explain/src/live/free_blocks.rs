@@ -30,16 +30,14 @@ fn live(map: &PoolMap) -> Bytes {
 }
 
 fn in_use(segment: &Segment) -> Bytes {
-    let blocks = segment.blocks.iter();
-    let live = blocks.filter(|block| block.state != BlockState::Free);
+    let live = segment.blocks.iter().filter(|block| block.state != BlockState::Free);
     Bytes(live.map(|block| block.size.0).sum())
 }
 
 fn summarize(map: &PoolMap) -> FreeBlockSummary {
     let mut all = FreeBlockSummary::default();
     let mut streams: HashMap<u64, (Bytes, Bytes)> = HashMap::new();
-    let shared = map.segments.iter().filter(|s| s.pool == PoolKind::Large);
-    for segment in shared {
+    for segment in map.segments.iter().filter(|s| s.pool == PoolKind::Large) {
         let (live, largest) = streams.entry(segment.stream).or_default();
         live.0 += in_use(segment).0;
         for block in &segment.blocks {
@@ -51,8 +49,7 @@ fn summarize(map: &PoolMap) -> FreeBlockSummary {
         }
         all.pinned.add(segment.size, in_use(segment));
     }
-    let busiest = streams.iter().max_by_key(|(_, (live, _))| *live);
-    let busiest = busiest.map(|(stream, _)| *stream);
+    let busiest = streams.iter().max_by_key(|(_, (live, _))| *live).map(|(stream, _)| *stream);
     for (stream, (_, largest)) in &streams {
         if Some(*stream) == busiest {
             all.largest = *largest;

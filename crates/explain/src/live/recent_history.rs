@@ -161,8 +161,7 @@ impl RecentHistory {
         let key = (process, ordinal);
         let pool = self.pools().find(|p| (p.process, p.ordinal) == key);
         let is_reported = |gpu: &&Gpu| Some(&gpu.uuid) == event.gpu.as_ref();
-        let gpu = self.gpus().iter().find(is_reported);
-        let gpu = gpu.or_else(|| gpu_of(&self.newest, pool?));
+        let gpu = self.gpus().iter().find(is_reported).or_else(|| gpu_of(&self.newest, pool?));
         let figures = rose.map(|rose| OomFigures::new(process, rose, pool, gpu));
         let mut measured = self.minutes_before(key, process, gpu, rose);
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
@@ -229,8 +228,7 @@ impl RecentHistory {
 
     /// Returns the memory growth of other processes on the GPU within the last minute.
     fn others_grew(&self, gpu: &Gpu, process: ProcessKey) -> Option<Bytes> {
-        let ring = self.usage.get(&gpu.uuid)?;
-        let (then, earliest) = ring.front()?;
+        let (then, earliest) = self.usage.get(&gpu.uuid)?.front()?;
         if self.newest.mono.since(*then) < Millis(20_000) {
             return None;
         }

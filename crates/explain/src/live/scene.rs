@@ -35,10 +35,9 @@ pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, repor
         };
     }
     for gpu in &frame.gpus {
-        let is_same = |known: &Gpu| known.uuid == gpu.uuid;
         let is_full = scene.frame.gpus.len() >= MAX_GPUS;
         if !is_full
-            && !scene.frame.gpus.iter().any(is_same)
+            && !scene.frame.gpus.iter().any(|known| known.uuid == gpu.uuid)
             && belongs_to(frame, gpu, process, reported)
         {
             take_gpu(scene, frame, gpu, process);

@@ -44,8 +44,7 @@ pub(super) fn remove_explanations<L>(lines: &mut Vec<L>, numbered: impl Fn(&L) -
 fn length(lines: &[Numbered<'_>]) -> Option<usize> {
     let (_, first) = lines.first()?;
     let sections = if is_headline(first) {
-        let sentences = lines.windows(2).take(MAX_INTRODUCTION);
-        let mut gaps = sentences.map(|pair| is_gap(pair[0], pair[1]));
+        let mut gaps = lines.windows(2).take(MAX_INTRODUCTION).map(|pair| is_gap(pair[0], pair[1]));
         gaps.position(|is_gap| is_gap)? + 1
     } else {
         // The log excerpt may begin in the middle of an explanation.
@@ -93,9 +92,8 @@ fn is_headline(text: &str) -> bool {
         return false;
     };
     let headline = left.split("  ").next().unwrap_or_default();
-    let is_capital = |c: char| !c.is_lowercase() && !c.is_control();
     headline.chars().filter(|c| c.is_uppercase()).count() > 1
-        && headline.chars().all(is_capital)
+        && headline.chars().all(|c| !c.is_lowercase() && !c.is_control())
         && card.starts_with(|c: char| c.is_ascii_lowercase())
         && card.contains('-')
         && card.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')

@@ -84,8 +84,7 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
 /// Returns the time from a line in glog format, which PyTorch and TensorFlow use: `0626 05:06:30.929096625` (month, day
 /// and time) for `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]`.
 fn glog_time(text: &str) -> Option<String> {
-    let text = text.strip_prefix('[').unwrap_or(text);
-    let rest = text.strip_prefix(['E', 'W', 'I', 'F'])?;
+    let rest = text.strip_prefix('[').unwrap_or(text).strip_prefix(['E', 'W', 'I', 'F'])?;
     let (day, rest) = rest.split_once(' ')?;
     let (time, _) = rest.split_once(' ')?;
     let is_day = (3..=4).contains(&day.len()) && day.bytes().all(|b| b.is_ascii_digit());
