@@ -273,8 +273,7 @@ fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> AllocationPatte
     lives.sort_by_key(|life| life.begin);
     let by_bytes = max_live(&lives).div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = lives.len().div_ceil(MAX_REQUESTS);
-    let every = usize::try_from(by_bytes).unwrap_or(usize::MAX);
-    let every = every.max(by_count).max(1);
+    let every = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_count).max(1);
     let selected: Vec<Life> = lives.into_iter().step_by(every).collect();
     let requests = (0..).zip(&selected).map(|(at, life)| {
         let lives_for = life.end.map_or(0, |end| {

@@ -59,8 +59,7 @@ pub fn explain(
     let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, hook);
     if incident.as_ref().map_or(exit.is_sigkill(), is_only_sigkill) {
         let named = incident.as_ref().and_then(|incident| incident.fields.pid);
-        let pids = named.into_iter().chain(process.map(|process| process.pid));
-        let pids: Vec<Pid> = pids.collect();
+        let pids: Vec<Pid> = named.into_iter().chain(process.map(|process| process.pid)).collect();
         incident = match killed(catalogue, &mut logs, &command.name(), exit, &oom.verdict(&pids)) {
             Ok(incident) => incident,
             Err(line) => return Some(Explanation::Line(line)),
@@ -315,8 +314,7 @@ fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
 fn sanitized(piece: &str) -> String {
     let text = redact::text(piece.as_bytes());
     let lines = text.split(|byte| *byte == b'\n');
-    let lines: Vec<String> = lines.map(|line| visible(line, MAX_EXCERPT_BYTES)).collect();
-    lines.join("\n")
+    lines.map(|line| visible(line, MAX_EXCERPT_BYTES)).collect::<Vec<String>>().join("\n")
 }
 
 /// Returns gputop's environment, which the command inherits, without variables whose value must be hidden.

@@ -65,10 +65,8 @@ impl PipedStreams {
 
     /// Returns the pipe that replaces standard stream `n` of the command.
     pub(super) fn stdio(&self, n: usize) -> Option<Stdio> {
-        let mut all = self.0.iter();
-        let stream = all.find(|stream| stream.streams.contains(&n))?;
-        let writer = stream.writer.as_ref()?.try_clone().ok()?;
-        Some(writer.into())
+        let stream = self.0.iter().find(|stream| stream.streams.contains(&n))?;
+        Some(stream.writer.as_ref()?.try_clone().ok()?.into())
     }
 
     pub(super) fn close_writers(&mut self) {

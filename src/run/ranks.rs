@@ -109,8 +109,7 @@ fn delete_old_files(folder: &Path) {
 /// Converts text to a file name by replacing special characters, which host names and run names may contain. If two
 /// jobs get the same name this way, their files still differ, because each file name also identifies the launcher.
 fn file_name(text: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    text.chars().map(plain).take(200).collect()
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(200).collect()
 }
 
 #[cfg(test)]

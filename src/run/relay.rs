@@ -138,10 +138,8 @@ impl<'a> Relay<'a> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let events = |index: usize| {
-            let events = fds.get(index).and_then(PollFd::revents);
-            events.unwrap_or(PollFlags::empty())
-        };
+        let events =
+            |index: usize| fds.get(index).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
         Ok(Ready {
             signals: !events(0).is_empty(),
             keys: events(1).contains(PollFlags::POLLIN),

@@ -61,8 +61,7 @@ fn device(fd: BorrowedFd<'_>) -> Option<u64> {
     if !isatty(fd).unwrap_or(false) {
         return None;
     }
-    let file = File::from(fd.try_clone_to_owned().ok()?);
-    Some(file.metadata().ok()?.rdev())
+    Some(File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?.rdev())
 }
 
 pub(super) struct CommandTerminal {

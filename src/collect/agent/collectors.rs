@@ -76,8 +76,7 @@ pub(super) fn job_thread<T: Send + 'static>(
     mut work: impl FnMut(T) + Send + 'static,
 ) -> io::Result<Sender<T>> {
     let (jobs, inbox) = mpsc::channel();
-    let thread = std::thread::Builder::new().name(name.into());
-    thread.spawn(move || {
+    std::thread::Builder::new().name(name.into()).spawn(move || {
         while let Ok(job) = inbox.recv() {
             work(job);
         }

@@ -40,8 +40,7 @@ impl Agent {
             | Request::Log(_)
             | Request::Watch { .. }
             | Request::Probe(_) => {
-                let mut collectors = self.collectors.iter();
-                collectors.any(|collector| collector.serve(&request, self));
+                self.collectors.iter().any(|collector| collector.serve(&request, self));
             }
         }
     }

@@ -185,8 +185,7 @@ impl Agent {
                     self.exits.exit_found(key, before.at);
                 }
             }
-            let is_listed = |key: &ProcessKey| readout.list.iter().any(|p| p.key == *key);
-            self.copies.retain(is_listed);
+            self.copies.retain(|key| readout.list.iter().any(|p| p.key == *key));
             self.leftovers = readout.leftovers;
             self.watch_exits();
         }

@@ -110,8 +110,7 @@ fn start_kernel(
 ) -> io::Result<Sender<ReadRequest>> {
     let (requests, inbox) = mpsc::channel();
     let kernel = Kernel::new(options, namespace);
-    let thread = std::thread::Builder::new().name("host".into());
-    thread.spawn(move || kernel.run(&inbox, &sections))?;
+    std::thread::Builder::new().name("host".into()).spawn(move || kernel.run(&inbox, &sections))?;
     Ok(requests)
 }
 

@@ -176,8 +176,7 @@ fn zombie_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) -
 
 /// Explains GPU memory that has no entry in the driver's process list.
 fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
-    let split = account(gpu).filter(|split| !split.processes_unknown)?;
-    let bytes = split.unattributed;
+    let bytes = account(gpu).filter(|split| !split.processes_unknown)?.unattributed;
     if bytes < MIN_REPORTED {
         return None;
     }

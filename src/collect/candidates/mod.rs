@@ -293,8 +293,7 @@ fn read(proc_root: &Path, files: Files, pid: Pid) -> io::Result<ProcessFinding> 
 fn has_cuda(dir: &Path) -> io::Result<bool> {
     let mut maps = Vec::new();
     File::open(dir.join("maps"))?.take(MAX_MAPS_BYTES).read_to_end(&mut maps)?;
-    let is_mapped = |library: &&str| memmem::find(&maps, library.as_bytes()).is_some();
-    Ok(LIBRARIES.iter().any(is_mapped))
+    Ok(LIBRARIES.iter().any(|library| memmem::find(&maps, library.as_bytes()).is_some()))
 }
 
 /// Returns true if a process has the arguments of its parent, and therefore has not called exec. A forked child has its

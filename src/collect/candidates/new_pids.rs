@@ -35,8 +35,7 @@ impl NewPids {
 
     /// Reads the last PID from a line such as `0.20 0.18 0.12 1/80 11206`.
     fn newest(&self) -> Option<u32> {
-        let text = fs::read_to_string(&self.path).ok()?;
-        text.split_ascii_whitespace().nth(4)?.parse().ok()
+        fs::read_to_string(&self.path).ok()?.split_ascii_whitespace().nth(4)?.parse().ok()
     }
 }
 

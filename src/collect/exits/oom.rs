@@ -243,11 +243,8 @@ fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<OomEvid
 /// `0::/user.slice/a.scope` in version 2.
 fn counter_file(root: &Path, cgroup: &str) -> Option<PathBuf> {
     let path_of = |wanted: &str| {
-        let mut lines = cgroup.lines().map(|line| line.splitn(3, ':'));
-        lines.find_map(|mut line| {
-            let controllers = line.nth(1)?;
-            let is_match = controllers.split(',').any(|c| c == wanted);
-            is_match.then(|| line.next()).flatten()
+        cgroup.lines().map(|line| line.splitn(3, ':')).find_map(|mut line| {
+            line.nth(1)?.split(',').any(|c| c == wanted).then(|| line.next()).flatten()
         })
     };
     match path_of("memory") {
@@ -259,15 +256,12 @@ fn counter_file(root: &Path, cgroup: &str) -> Option<PathBuf> {
 /// Joins a cgroup path to the root. A path with `..` is outside this cgroup namespace and not accessible.
 fn below(root: &Path, path: &str) -> Option<PathBuf> {
     let path = Path::new(path.strip_prefix('/')?);
-    let is_plain = |c: Component<'_>| matches!(c, Component::Normal(_));
-    path.components().all(is_plain).then(|| root.join(path))
+    path.components().all(|c| matches!(c, Component::Normal(_))).then(|| root.join(path))
 }
 
 /// Reads an OOM kill counter from the line `oom_kill N` of a file.
 fn count(file: &Path) -> Option<u64> {
-    let text = read(file).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
-    line.trim().parse().ok()
+    read(file).ok()?.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
 }
 
 fn read(path: &Path) -> io::Result<String> {

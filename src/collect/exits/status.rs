@@ -79,8 +79,7 @@ pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTr
 fn is_collected(pidfd: impl AsFd) -> bool {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
     let info = std::fs::read_to_string(path).unwrap_or_default();
-    let mut pids = info.lines().filter_map(|line| line.strip_prefix("Pid:"));
-    pids.any(|pid| pid.trim() == "-1")
+    info.lines().filter_map(|line| line.strip_prefix("Pid:")).any(|pid| pid.trim() == "-1")
 }
 
 fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {

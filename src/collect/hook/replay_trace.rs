@@ -57,8 +57,7 @@ impl Traced {
         let bytes = user_files::read(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
         let snapshot = snapshot::read(bytes.as_slice(), bytes.len() as u64)
             .map_err(|why| fault(why.to_string()))?;
-        let mut devices = snapshot.devices.iter();
-        let device = devices.find(|device| device.ordinal == self.oom.device);
+        let device = snapshot.devices.iter().find(|device| device.ordinal == self.oom.device);
         let trace = device.map(|device| snapshot.trace(device));
         let trace = trace.and_then(|trace| until(trace, self.oom.free_bytes));
         let Some(trace) = trace else {
@@ -84,8 +83,7 @@ pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
 /// Returns the last out-of-memory trace of a process: `RUN.PID.START.oom.N.pickle`.
 fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Option<PathBuf> {
     let number = |path: &PathBuf| -> Option<(u32, String)> {
-        let name = path.file_name()?.to_str()?;
-        let mut parts = name.split('.').skip(1);
+        let mut parts = path.file_name()?.to_str()?.split('.').skip(1);
         let is_match = parts.next()?.parse() == Ok(process.pid.0)
             && parts.next()?.parse() == Ok(process.start.0)
             && parts.next()? == "oom";

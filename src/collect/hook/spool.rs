@@ -116,8 +116,7 @@ impl Spool {
     /// last line: the process is still writing it, or was killed while writing it.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
-        let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
-        let whole = last_break.map_or(0, |end| end + 1);
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         *from += whole as u64;
         let lines = bytes[..whole].split(|byte| *byte == b'\n');
         lines

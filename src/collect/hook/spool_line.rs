@@ -65,8 +65,7 @@ fn sanitize(value: Value, name: &str, depth: usize) -> Value {
         Value::String(text) if name == "traceback" => lines(&text).into(),
         Value::String(text) => one_line(&text).into(),
         Value::Array(all) => {
-            let all = all.into_iter().take(MAX_ENTRIES);
-            all.map(|one| sanitize(one, "", depth + 1)).collect()
+            all.into_iter().take(MAX_ENTRIES).map(|one| sanitize(one, "", depth + 1)).collect()
         }
         Value::Object(all) => {
             let all = all.into_iter().take(MAX_ENTRIES).map(|(name, value)| {
@@ -88,8 +87,7 @@ fn one_line(text: &str) -> String {
 fn lines(text: &str) -> String {
     let text = redact::text(text.as_bytes());
     let lines = text.split(|byte| *byte == b'\n').take(MAX_LINES);
-    let lines: Vec<String> = lines.map(|line| visible(line, MAX_TEXT)).collect();
-    lines.join("\n")
+    lines.map(|line| visible(line, MAX_TEXT)).collect::<Vec<String>>().join("\n")
 }
 
 #[cfg(test)]

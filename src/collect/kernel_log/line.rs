@@ -62,8 +62,7 @@ fn xid(text: &str) -> Option<XidLine> {
     let rest = text.strip_prefix("NVRM: Xid (")?;
     let (location, rest) = rest.split_once("): ")?;
     // Older drivers omit `PCI:`. With MIG, the instance follows: `PCI:0000:3b:00 GPU-I:05`.
-    let location = location.strip_prefix("PCI:").unwrap_or(location);
-    let bus = location.split(' ').next()?;
+    let bus = location.strip_prefix("PCI:").unwrap_or(location).split(' ').next()?;
     let bus = bus.strip_suffix(".0").unwrap_or(bus);
     let is_bus = |b: u8| b.is_ascii_hexdigit() || b == b':';
     if bus.is_empty() || bus.len() > 16 || !bus.bytes().all(is_bus) {
@@ -83,8 +82,7 @@ fn pid(rest: &str) -> Reading<Pid> {
     let Some(named) = named else {
         return Reading::missing(Reason::Unsupported, "the driver does not name a process");
     };
-    let digits = named.trim_matches('\'');
-    digits.parse().map(Pid).map_or_else(
+    named.trim_matches('\'').parse().map(Pid).map_or_else(
         |_| Reading::missing(Reason::Unknown, "the driver does not know the process"),
         Reading::Value,
     )

@@ -175,12 +175,10 @@ impl<'a> Process<'a> {
         let status = nul_list::read(File::open(self.dir.join("status"))?)?;
         let status = String::from_utf8_lossy(&status);
         let first = |name: &str| {
-            let mut lines = status.lines();
-            let ids = lines.find_map(|line| line.strip_prefix(name))?;
+            let ids = status.lines().find_map(|line| line.strip_prefix(name))?;
             ids.split_whitespace().next()?.parse().ok()
         };
-        let found = first("Uid:").zip(first("Gid:"));
-        let (user, group) = found.ok_or(io::ErrorKind::InvalidData)?;
+        let (user, group) = first("Uid:").zip(first("Gid:")).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Credentials { user, group })
     }
 
@@ -307,8 +305,7 @@ impl<'a> Process<'a> {
         if !files.is_empty() {
             return files;
         }
-        let others = DESCRIPTORS.iter().map(|&fd| self.find(fd, pipes - 1));
-        others.flatten().next().unwrap_or_default()
+        DESCRIPTORS.iter().find_map(|&fd| self.find(fd, pipes - 1).ok()).unwrap_or_default()
     }
 
     /// Returns the regular files that the process has open for writing. Returns no files if there are too many.

@@ -287,8 +287,7 @@ impl Log {
             offset += first as u64;
         }
         self.group.note_sent(end);
-        let is_worth = bytes.iter().any(|b| !b.is_ascii_whitespace() && *b != 0);
-        is_worth.then_some(Part {
+        bytes.iter().any(|b| !b.is_ascii_whitespace() && *b != 0).then_some(Part {
             continues: offset == from && from > 0 && from != writer.from,
             line: None,
             offset,
@@ -354,8 +353,7 @@ impl Log {
 
 /// Returns the indices of the lines that contain a fixed string from a known error message.
 fn errors_in(text: &str) -> Vec<usize> {
-    let lines = text.lines().enumerate();
-    let errors = lines.filter(|(_, line)| has_anchor(line.as_bytes()));
+    let errors = text.lines().enumerate().filter(|(_, line)| has_anchor(line.as_bytes()));
     errors.map(|(number, _)| number).collect()
 }
 

@@ -59,8 +59,7 @@ impl Pane {
                 }
             };
             let list = String::from_utf8_lossy(&list);
-            let found = list.lines().filter_map(|line| line.split_once(' '));
-            for (id, path) in found {
+            for (id, path) in list.lines().filter_map(|line| line.split_once(' ')) {
                 if fs::metadata(path).is_ok_and(|m| (m.dev(), m.rdev()) == terminal) {
                     return Ok(Self {
                         program: settings.tmux.clone(),
@@ -165,8 +164,7 @@ fn sockets(settings: &LogSettings) -> Vec<PathBuf> {
         let is_own =
             fs::symlink_metadata(folder).is_ok_and(|m| m.is_dir() && m.uid() == settings.user);
         let entries = is_own.then(|| fs::read_dir(folder).ok()).flatten();
-        let paths = entries.into_iter().flatten().flatten();
-        paths.take(64).map(|entry| entry.path()).collect()
+        entries.into_iter().flatten().flatten().take(64).map(|entry| entry.path()).collect()
     };
     let folders = settings.tmux_folders.iter().flat_map(in_folder);
     let mut sockets: Vec<PathBuf> = settings.tmux_socket.iter().cloned().chain(folders).collect();

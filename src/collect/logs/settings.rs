@@ -29,15 +29,13 @@ impl LogSettings {
     /// TMUX_TMPDIR.
     pub fn new(proc_root: &Path, tmux: Option<&OsStr>, tmux_folder: Option<&OsStr>) -> Self {
         let user = geteuid().as_raw();
-        let in_folder = |folder: &Path| folder.join(format!("tmux-{user}"));
         // `/tmp/tmux-1000/default,4711,0`
         let socket = tmux.map(|tmux| {
             let end = tmux.as_bytes().iter().position(|&b| b == b',');
             let socket = &tmux.as_bytes()[..end.unwrap_or(tmux.len())];
             PathBuf::from(OsStr::from_bytes(socket))
         });
-        let folder = tmux_folder.map(Path::new);
-        let folders = folder.into_iter().chain([Path::new("/tmp")]);
+        let folders = tmux_folder.map(Path::new).into_iter().chain([Path::new("/tmp")]);
         Self {
             proc_root: proc_root.to_owned(),
             user,
@@ -46,7 +44,7 @@ impl LogSettings {
             journalctl: "journalctl".into(),
             tmux: "tmux".into(),
             tmux_socket: socket,
-            tmux_folders: folders.map(in_folder).collect(),
+            tmux_folders: folders.map(|folder| folder.join(format!("tmux-{user}"))).collect(),
         }
     }
 }

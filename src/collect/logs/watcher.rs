@@ -155,8 +155,7 @@ impl Logs {
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let thread = std::thread::Builder::new().name(name.into());
-    thread.spawn(work).map(|_| ())
+    std::thread::Builder::new().name(name.into()).spawn(work).map(|_| ())
 }
 
 /// State of the thread `logs`.

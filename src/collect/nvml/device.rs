@@ -185,8 +185,7 @@ fn fan(device: &Device<'_>) -> Reading<Percent> {
 fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
     let value =
         device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)]).and_then(|mut values| {
-            let sample = values.pop().ok_or(NvmlError::NoData)??;
-            match sample.value? {
+            match values.pop().ok_or(NvmlError::NoData)??.value? {
                 SampleValue::U32(t) => Ok(t),
                 _ => Err(NvmlError::NoData),
             }
@@ -332,8 +331,7 @@ pub fn utilization(
             }
         };
     }
-    let times = samples.unwrap_or_default().iter().map(|sample| sample.timeStamp);
-    times.max().unwrap_or(since)
+    samples.unwrap_or_default().iter().map(|sample| sample.timeStamp).max().unwrap_or(since)
 }
 
 /// NVLink counters from the last read, for computing rates.

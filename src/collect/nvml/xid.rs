@@ -167,6 +167,5 @@ fn supporting(nvml: &Nvml, index: u32) -> Result<Option<(Device<'_>, GpuUuid)>, 
 /// Returns the number of GPUs that report Xids and the total number of GPUs.
 pub fn supported(nvml: &Nvml) -> (usize, u32) {
     let count = nvml.device_count().unwrap_or(0);
-    let reports_xids = |index: &u32| matches!(supporting(nvml, *index), Ok(Some(_)));
-    ((0..count).filter(reports_xids).count(), count)
+    ((0..count).filter(|index| matches!(supporting(nvml, *index), Ok(Some(_)))).count(), count)
 }

@@ -55,8 +55,7 @@ pub struct Leftovers {
 impl Leftovers {
     /// Returns the processes found by the last scan. Scans again if the last scan is too old.
     pub fn read(&mut self, proc_root: &Path, listed: &[Pid], now: Mono) -> Vec<Leftover> {
-        let is_due = |at: Mono| now.since(at).0 >= SCAN_INTERVAL_MS;
-        if self.scanned.is_none_or(is_due) {
+        if self.scanned.is_none_or(|at| now.since(at).0 >= SCAN_INTERVAL_MS) {
             (self.scanned, self.found) = (Some(now), scan(proc_root, listed));
         }
         self.found.clone()
@@ -101,8 +100,7 @@ fn leftover(
 fn is_server(dir: &Path) -> bool {
     let arguments = fs::File::open(dir.join("cmdline")).and_then(NulList::read);
     arguments.is_ok_and(|list| {
-        let program = list.entries().next().unwrap_or_default();
-        program.ends_with(b"nvidia-cuda-mps-server")
+        list.entries().next().unwrap_or_default().ends_with(b"nvidia-cuda-mps-server")
     })
 }
 

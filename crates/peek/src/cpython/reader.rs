@@ -180,8 +180,7 @@ impl<'a> Reader<'a> {
 
     fn mapping(&self, address: u64) -> Option<(u64, u64)> {
         let index = self.mappings.partition_point(|&(_, end)| end <= address);
-        let found = self.mappings.get(index).copied();
-        found.filter(|&(start, _)| start <= address)
+        self.mappings.get(index).copied().filter(|&(start, _)| start <= address)
     }
 
     /// Returns the cached chunk that contains the address. The chunk is empty if its memory cannot be read.

@@ -47,8 +47,7 @@ fn situation(proc_root: &Path, target_user: Option<u32>) -> Situation {
 
 /// Reads Yama's `ptrace_scope`. Returns `None` on a kernel without Yama.
 pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
-    let scope = fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"));
-    scope.ok()?.trim().parse().ok()
+    fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope")).ok()?.trim().parse().ok()
 }
 
 /// Returns a phrase that describes which processes this user can generally read. If there are none, the error is a

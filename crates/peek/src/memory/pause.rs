@@ -271,8 +271,7 @@ impl Tracer {
     /// Returns the process that owns a tracing thread, because the kernel reports only the thread.
     fn process_of(&self, thread: u32) -> u32 {
         let status = std::fs::read_to_string(self.proc_root.join(format!("{thread}/status")));
-        let process = status.ok().and_then(|status| number(&status, "Tgid:"));
-        process.unwrap_or(thread)
+        status.ok().and_then(|status| number(&status, "Tgid:")).unwrap_or(thread)
     }
 
     /// Resumes the stopped threads. Other threads cannot be detached yet; the kernel detaches them when the tracing
@@ -301,8 +300,7 @@ fn signal_to_deliver(status: i32, signal: i32) -> i32 {
 }
 
 fn number(status: &str, name: &str) -> Option<u32> {
-    let number = status.lines().find_map(|line| line.strip_prefix(name))?;
-    number.trim().parse().ok()
+    status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 #[cfg(test)]

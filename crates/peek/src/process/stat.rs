@@ -69,8 +69,7 @@ pub fn with_ancestors(proc_root: &Path, pid: Pid) -> impl Iterator<Item = (Proce
         if next == Pid(0) || seen.len() == MAX_ANCESTORS || !seen.insert(next) {
             return None;
         }
-        let file = StatFile::of(proc_root, next).ok()?;
-        let stat = file.read(&mut buffer).ok()?;
+        let stat = StatFile::of(proc_root, next).ok()?.read(&mut buffer).ok()?;
         let pid = std::mem::replace(&mut next, stat.parent);
         let start = stat.start;
         Some((ProcessKey { pid, start }, stat.name.to_vec()))

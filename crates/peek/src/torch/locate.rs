@@ -155,8 +155,7 @@ impl LayoutSearch<'_> {
     /// Searches the mapped part of a memory range for the vector of device allocators.
     fn vector(&mut self, range: Range) -> Result<Option<Located>, MemoryError> {
         let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC_BYTES))?;
-        let words: Vec<u64> = View(&bytes).words().collect();
-        for (index, window) in words.windows(3).enumerate() {
+        for (index, window) in View(&bytes).words().collect::<Vec<u64>>().windows(3).enumerate() {
             let [begin, end, storage] = window else { continue };
             if !is_vector(*begin, *end, *storage) {
                 continue;

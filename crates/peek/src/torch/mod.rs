@@ -116,8 +116,7 @@ const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 /// itself. Such a program's pool looks empty.
 fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
     let environ = std::fs::read(proc_root.join(pid.to_string()).join("environ"));
-    let environ = environ.unwrap_or_default();
-    environ.split(|&b| b == 0).any(|entry| entry.starts_with(NO_CACHING))
+    environ.unwrap_or_default().split(|&b| b == 0).any(|entry| entry.starts_with(NO_CACHING))
 }
 
 impl<M: Memory> Attached<M> {
@@ -399,8 +398,7 @@ impl<M: Memory> Attached<M> {
 
     fn device_stats(&mut self, ordinal: u32) -> Result<DeviceStats, Failure> {
         let stats = self.stats()?;
-        let found = stats.into_iter().find(|stats| stats.ordinal == ordinal);
-        found.ok_or(Failure::Busy)
+        stats.into_iter().find(|stats| stats.ordinal == ordinal).ok_or(Failure::Busy)
     }
 }
 

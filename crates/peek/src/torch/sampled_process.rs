@@ -168,8 +168,7 @@ impl SampledProcess {
         if !self.limiter.allows(&spike, now) {
             return None;
         }
-        let mut pools = self.pools.iter_mut();
-        let sampling = pools.find(|s| s.pool.ordinal == spike.ordinal)?;
+        let sampling = self.pools.iter_mut().find(|s| s.pool.ordinal == spike.ordinal)?;
         sampling.detector.mark_reported(&spike);
         spike.stats = sampling.pool.stats.clone();
         if spike.is_oom()

@@ -167,8 +167,8 @@ impl SamplerThread {
     }
 
     fn map(&mut self, process: ProcessKey, ordinal: u32) -> Result<PoolMap, Missing> {
-        let watched = self.watched.get_mut(&process);
-        let watched = watched.ok_or_else(|| Failure::NotWatched.missing())?;
+        let watched =
+            self.watched.get_mut(&process).ok_or_else(|| Failure::NotWatched.missing())?;
         watched.map(ordinal).map_err(|failure| failure.missing())
     }
 }

@@ -136,8 +136,7 @@ impl Device<'_> {
         let mut sets = Vec::new();
         for (address, header) in addresses.iter().zip(headers.iter()) {
             for index in [0, self.layout.sets - 1] {
-                let parse = |view| Set::parse(view, *address, index * Set::SIZE);
-                sets.extend(header.and_then(parse));
+                sets.extend(header.and_then(|view| Set::parse(view, *address, index * Set::SIZE)));
             }
         }
         sets.dedup();

@@ -385,9 +385,8 @@ impl Tensors<'_> {
             tensor.storage_bytes = storage.bytes;
         }
         let meta = *words.get(layout.storage + 1)?;
-        let is_meta = |name: Rc<str>| name.contains("AutogradMeta");
         if let Some(gradient) = self.layout.gradient
-            && self.classes.of(meta).is_some_and(is_meta)
+            && self.classes.of(meta).is_some_and(|name| name.contains("AutogradMeta"))
         {
             let words = self.classes.reader.words(meta, gradient + 2)?;
             tensor.gradient =

@@ -100,8 +100,7 @@ impl Names<'_> {
     }
 
     pub(super) fn push_locals(&mut self, frame: u64, parent: &ParentObject, extra: u16) {
-        let python = self.python;
-        python.frame_locals(frame, &mut |name, value| {
+        self.python.frame_locals(frame, &mut |name, value| {
             let step = name.map_or(ReferenceStep::Hidden, ReferenceStep::Local);
             self.push(value, parent, parent.edge_to(HolderClass::Variable, extra, step));
         });
