@@ -27,8 +27,7 @@ struct MemoryEntry {
 impl MemoryStore {
     /// Merges an incident record into the store. Returns the merged record with the key under which it is reported.
     pub fn write(&mut self, record: Record) -> Record {
-        let is_known = |known: &MemoryEntry| is_same(&known.record, &record);
-        let at = match self.entries.iter().rposition(is_known) {
+        let at = match self.entries.iter().rposition(|known| is_same(&known.record, &record)) {
             Some(at) => {
                 let known = &mut self.entries[at].record;
                 let is_settled = known.concluded_by.is_none() && is_measured(known);

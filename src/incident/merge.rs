@@ -114,8 +114,7 @@ fn is_better(new: &Record, old: &Record) -> bool {
 fn has_seen_as_much(new: &[Event], old: &[Event]) -> bool {
     let Some(last) = new.last() else { return true };
     let latest = |events: &[Event]| {
-        let from_agent = events.iter().filter(|event| event.agent == last.agent);
-        from_agent.map(|event| event.seq).max()
+        events.iter().filter(|event| event.agent == last.agent).map(|event| event.seq).max()
     };
     latest(new) >= latest(old)
 }
@@ -144,8 +143,7 @@ fn compare_information(new: &Incident, old: &Incident) -> Ordering {
 /// Counts the fields that describe the failure itself, not its location.
 fn count_fields(fields: &Fields) -> usize {
     let Ok(Value::Object(fields)) = serde_json::to_value(fields) else { return 0 };
-    let names = fields.keys().map(String::as_str);
-    names.filter(|name| !LOCATION_FIELDS.contains(name)).count()
+    fields.keys().map(String::as_str).filter(|name| !LOCATION_FIELDS.contains(name)).count()
 }
 
 fn is_replayed(incident: &Incident) -> bool {

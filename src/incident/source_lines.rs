@@ -96,8 +96,7 @@ fn excerpt(text: &str, number: u32, code: &str) -> Option<Arc<str>> {
             && indent(line) < indent(failing)
     };
     let earliest = at.saturating_sub(MAX_BEFORE);
-    let head = (earliest..at).rev().find(|&n| is_head(&lines[n]));
-    let mut first = head.unwrap_or(earliest);
+    let mut first = (earliest..at).rev().find(|&n| is_head(&lines[n])).unwrap_or(earliest);
     while first > earliest && lines[first - 1].trim_start().starts_with('@') {
         first -= 1;
     }

@@ -22,8 +22,7 @@ impl Changes {
         if are_new {
             // Do not cache a recent modification time: another change in the same clock tick would leave it unchanged
             // and be missed.
-            let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > MAX_CLOCK_TICK);
-            self.seen = now.filter(is_old);
+            self.seen = now.filter(|time| time.elapsed().is_ok_and(|age| age > MAX_CLOCK_TICK));
         }
         are_new
     }

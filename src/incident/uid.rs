@@ -35,8 +35,7 @@ impl Uid {
     /// Returns the ID suffix for the key's subject (process or GPU). All incidents of that subject share it.
     pub(super) fn subject_suffix(key: &IncidentKey) -> String {
         // The IDs of a `gputop run` command and its child processes have the same suffix.
-        let process = key.run.or(key.process);
-        let process = process.map(|key| (key.pid.0, key.start.0));
+        let process = key.run.or(key.process).map(|key| (key.pid.0, key.start.0));
         let gpu = key.gpu.as_ref().filter(|_| process.is_none());
         let subject = format!("{} {process:?} {gpu:?}", key.boot_id);
         letters(hash(&subject), SUBJECT_LENGTH)

@@ -58,8 +58,7 @@ impl RecordingFile {
                 // Another recorder deleted the file after it was opened here.
                 return Err(RecordError::InUse { path: path.into(), pid: None });
             }
-            let length = file.metadata().map_err(cannot)?.len();
-            match length > 0 {
+            match file.metadata().map_err(cannot)?.len() > 0 {
                 true if !is_recording(&file) => return Err(RecordError::IsForeign(path.into())),
                 true if !force => return Err(RecordError::IsRecording(path.into())),
                 _ => file.set_len(0).map_err(cannot)?,

@@ -51,12 +51,10 @@ pub fn smallest_gpu(
     processes: &[ProcessSummary],
     reserved: Bytes,
 ) -> Result<(usize, ProvenFit), UnprovenFit> {
-    let has_failed = |op: &Op| matches!(op, Op::Refused { .. });
-    if trace.ops.iter().any(has_failed) {
+    if trace.ops.iter().any(|op| matches!(op, Op::Refused { .. })) {
         return Err(UnprovenFit::Failed);
     }
-    let peak = trace.recorded.reserved_peak;
-    let peak = peak.filter(|_| !trace.cut && trace.start.is_empty());
+    let peak = trace.recorded.reserved_peak.filter(|_| !trace.cut && trace.start.is_empty());
     let peak = peak.ok_or(UnprovenFit::Incomplete)?;
     let is_same = |pool: &PoolSummary| pool.ordinal == trace.device && pool.reserved_peak == peak;
     let at = processes

@@ -147,8 +147,7 @@ impl ProcessSummary {
     /// Returns the program without its arguments: `python train.py`.
     pub fn program(&self) -> String {
         let words: Vec<&str> = self.command.iter().flat_map(|c| c.split(' ')).collect();
-        let is_script = |word: &&str| word.ends_with(".py");
-        let end = words.iter().position(is_script).unwrap_or(0);
+        let end = words.iter().position(|word| word.ends_with(".py")).unwrap_or(0);
         words.get(..=end).unwrap_or_default().join(" ")
     }
 

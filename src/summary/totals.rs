@@ -352,15 +352,13 @@ impl Totals {
     ) -> RunSummary {
         self.check_warnings();
         let (mono, start) = self.start.unwrap_or_default();
-        let reserved = self.gpus.values().map(|gpu| gpu.driver_reserved);
-        let driver_reserved = reserved.max().flatten();
+        let driver_reserved = self.gpus.values().map(|gpu| gpu.driver_reserved).max().flatten();
         let mut gpus: Vec<GpuSummary> =
             self.gpus.into_iter().map(|(uuid, gpu)| gpu.summary(uuid)).collect();
         gpus.sort_unstable_by_key(|gpu| gpu.index);
         let mut processes: Vec<ProcessSummary> = Vec::new();
         for (key, totals) in self.processes {
-            let warnings = self.warnings.iter();
-            let warnings = warnings.filter(|((process, ..), _)| *process == key);
+            let warnings = self.warnings.iter().filter(|((process, ..), _)| *process == key);
             let warnings = warnings.map(|((_, ordinal, kind), (since, text))| WarningSummary {
                 kind: kind.word(),
                 ordinal: *ordinal,
@@ -441,7 +439,6 @@ impl GpuTotals {
 
     fn summary(self, uuid: String) -> GpuSummary {
         let used = self.used.percentiles();
-        let free = |total: Bytes| Some(Bytes(total.0.saturating_sub(used?.peak.0)));
         let mut reasons: Vec<ThrottleShare> = Vec::new();
         for (reason, time) in self.reasons {
             let percent = share(time, self.throttle_known);
@@ -454,7 +451,7 @@ impl GpuTotals {
             name: self.name,
             total: self.total,
             used,
-            unused: self.total.and_then(free),
+            unused: self.total.and_then(|total| Some(Bytes(total.0.saturating_sub(used?.peak.0)))),
             idle_percent: share(self.idle, self.known),
             waiting_percent: share(self.waiting, self.known),
             throttled_percent: share(self.throttled, self.throttle_known),
@@ -502,8 +499,7 @@ impl ProcessTotals {
         self.known += later.known;
         self.waiting += later.waiting;
         for pool in later.pools {
-            let is_same = |own: &&mut PoolTotals| own.is(pool.framework, pool.ordinal);
-            match self.pools.iter_mut().find(is_same) {
+            match self.pools.iter_mut().find(|own| own.is(pool.framework, pool.ordinal)) {
                 Some(own) => own.append(pool),
                 None => self.pools.push(pool),
             }

@@ -81,8 +81,7 @@ impl Gpu {
     /// Returns true if the GPU's temperature is within 5 °C of the slowdown temperature.
     fn is_near_slowdown(&self) -> bool {
         let limit = self.board.slowdown_temperature.get();
-        let near = |now: Celsius| limit.is_some_and(|limit| now.0 + 5 >= limit.0);
-        self.temperature.get().is_some_and(near)
+        self.temperature.get().is_some_and(|now| limit.is_some_and(|limit| now.0 + 5 >= limit.0))
     }
 }
 

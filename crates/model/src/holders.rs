@@ -196,8 +196,7 @@ impl HolderGroup {
     /// Returns the value that all listed tensors have in common, or `None` if their values differ.
     pub fn common<T: PartialEq>(&self, value: impl Fn(&HeldTensor) -> T) -> Option<T> {
         let first = value(self.tensors.first()?);
-        let mut others = self.tensors.iter().skip(1);
-        others.all(|tensor| value(tensor) == first).then_some(first)
+        self.tensors.iter().skip(1).all(|tensor| value(tensor) == first).then_some(first)
     }
 }
 
@@ -226,8 +225,7 @@ impl HeldTensor {
             let scalar = if self.dtype.is_empty() { "" } else { "scalar" };
             return scalar.into();
         }
-        let sizes: Vec<String> = self.shape.iter().map(u64::to_string).collect();
-        sizes.join("x")
+        self.shape.iter().map(u64::to_string).collect::<Vec<String>>().join("x")
     }
 }
 

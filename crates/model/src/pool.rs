@@ -281,8 +281,7 @@ impl Pools {
 
     /// Returns a process's pools reported by frameworks other than PyTorch.
     pub fn reported_of(&self, process: ProcessKey) -> impl Iterator<Item = &ReportedPool> {
-        let reported = self.reported.iter();
-        reported.filter(move |pool| pool.process == process)
+        self.reported.iter().filter(move |pool| pool.process == process)
     }
 
     /// Returns the reason why a process's allocator could not be read, if gputop tried to read it.

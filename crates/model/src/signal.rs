@@ -54,8 +54,7 @@ pub const SIGNALS: &[SignalDef] = &[
 impl Signal {
     pub fn def(self) -> &'static SignalDef {
         // A test checks that `SIGNALS` contains every signal.
-        let listed = SIGNALS.iter().find(|def| def.signal == self);
-        listed.unwrap_or(&SIGNALS[7])
+        SIGNALS.iter().find(|def| def.signal == self).unwrap_or(&SIGNALS[7])
     }
 
     pub fn name(self) -> &'static str {

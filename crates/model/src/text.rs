@@ -43,8 +43,7 @@ pub fn escape_json_strings(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
         let (hidden, end) = if c == '\\' {
-            let escape = chars.next().map_or(' ', |(_, escape)| escape);
-            match escape {
+            match chars.next().map_or(' ', |(_, escape)| escape) {
                 'b' => (Some('\x08'), at + 2),
                 'f' => (Some('\x0c'), at + 2),
                 'r' => (Some('\r'), at + 2),

@@ -402,8 +402,7 @@ impl RemoteHost {
             Update::Frame(frame) => {
                 let missed = known.counters.frame(&frame);
                 self.feed.push(Update::Frame(frame));
-                let missed = missed.into_iter().map(Update::Event);
-                missed.for_each(|event| self.feed.push(event));
+                missed.into_iter().map(Update::Event).for_each(|event| self.feed.push(event));
                 *frames += 1;
                 self.writer.acknowledge(*frames);
             }
@@ -495,8 +494,7 @@ impl RemoteHost {
     }
 
     fn check_timeouts(&self) {
-        let is_over = |at: &mut Instant| at.elapsed() > KILL_TIMEOUT;
-        if self.state().ended.as_mut().is_some_and(is_over) {
+        if self.state().ended.as_mut().is_some_and(|at| at.elapsed() > KILL_TIMEOUT) {
             self.state().kill();
         }
         let expected =

@@ -133,8 +133,7 @@ impl Recording {
     /// Returns the chart values of a minute, if the minute has a note.
     pub fn minute_summary(&self, minute: usize) -> Option<Summary> {
         let mut room = MAX_NOTE_MEMORY;
-        let note = self.note(self.minutes.get(minute)?, &mut room)?;
-        Some(note.summary)
+        Some(self.note(self.minutes.get(minute)?, &mut room)?.summary)
     }
 
     fn new(contents: Contents, name: String) -> Result<Self, OpenError> {
@@ -258,6 +257,5 @@ fn describe(head: &[u8]) -> String {
     if head.iter().all(|byte| (b' '..=b'~').contains(byte)) {
         return format!("\u{201c}{}\u{201d}", String::from_utf8_lossy(head));
     }
-    let bytes: Vec<String> = head.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(" ")
+    head.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<String>>().join(" ")
 }

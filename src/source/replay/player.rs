@@ -234,8 +234,7 @@ impl Player {
 
 /// Returns how long a gap between two frames takes during playback.
 pub(super) fn playback_duration(gap: Millis, speed: f32) -> Duration {
-    let gap = Duration::from_millis(gap.0.min(MAX_GAP.0));
-    gap.div_f32(speed)
+    Duration::from_millis(gap.0.min(MAX_GAP.0)).div_f32(speed)
 }
 
 /// Limits the playback speed to the supported range. A non-finite speed becomes 1.

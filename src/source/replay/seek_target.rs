@@ -80,6 +80,5 @@ pub fn ordinal(recording: &Recording, position: FramePosition) -> u64 {
 }
 
 pub fn count(recording: &Recording) -> u64 {
-    let frames = recording.minutes.iter().map(|m| m.frames);
-    frames.fold(0, u64::saturating_add)
+    recording.minutes.iter().map(|m| m.frames).fold(0, u64::saturating_add)
 }

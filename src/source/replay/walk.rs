@@ -183,8 +183,7 @@ impl RecordingWalk<'_> {
     }
 
     fn magic(&mut self, at: u64) -> io::Result<Option<u32>> {
-        let number = number::<4>(self.window.from(at, 4)?);
-        Ok(number.and_then(|n| u32::try_from(n).ok()))
+        Ok(number::<4>(self.window.from(at, 4)?).and_then(|n| u32::try_from(n).ok()))
     }
 }
 
@@ -194,8 +193,7 @@ fn is_known(magic: u32) -> bool {
 
 /// Returns the little-endian number in the first `N` bytes.
 fn number<const N: usize>(bytes: &[u8]) -> Option<u64> {
-    let bytes = bytes.get(..N)?;
-    Some(bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)))
+    Some(bytes.get(..N)?.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)))
 }
 
 /// Returns the length of a zstd frame header, excluding its magic number and descriptor byte.

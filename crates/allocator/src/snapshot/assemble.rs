@@ -146,10 +146,7 @@ fn take_segment(
 ) {
     let lane = Lane { stream: record.stream, pool: record.pool };
     let mut next = record.address;
-    let records = || {
-        let ranges = ranges.iter();
-        ranges.flat_map(|&(from, to)| &all[from as usize..to as usize])
-    };
+    let records = || ranges.iter().flat_map(|&(from, to)| &all[from as usize..to as usize]);
     let mut blocks = Vec::with_capacity(records().count());
     for block in records() {
         let address = block.address.unwrap_or(next);

@@ -69,7 +69,6 @@ impl Device {
 
     /// Returns the out-of-memory events with their indices.
     pub fn ooms(&self) -> impl Iterator<Item = (usize, &TraceEvent)> {
-        let events = self.events.iter().enumerate();
-        events.filter(|(_, event)| event.action == TraceAction::Oom)
+        self.events.iter().enumerate().filter(|(_, event)| event.action == TraceAction::Oom)
     }
 }

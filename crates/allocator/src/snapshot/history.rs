@@ -69,9 +69,8 @@ impl TraceHistory {
         for held in &device.held {
             if held.state == BlockState::Allocated {
                 // Fall back to the event's stack, because the program may have recorded stacks only for events.
-                let from_event = || live_stacks.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
-                let stack = stack.or_else(from_event).unwrap_or(0);
+                let stack = stack.or_else(|| live_stacks.get(&held.address).copied()).unwrap_or(0);
                 add(&mut live, stack, signed(held.requested.0), 1);
             }
         }
@@ -117,8 +116,7 @@ impl TraceHistory {
     pub fn peak(&self, device: &Device) -> usize {
         let max = |chunk: &EventChunk| chunk.span.allocated.1;
         let Some(max) = self.chunks.iter().map(max).max() else { return 0 };
-        let at = self.chunks.iter().position(|c| c.span.allocated.1 == max);
-        let from = at.unwrap_or(0) * CHUNK;
+        let from = self.chunks.iter().position(|c| c.span.allocated.1 == max).unwrap_or(0) * CHUNK;
         let Some(mut level) = self.level(device, from) else { return 0 };
         if bytes(level.allocated) == max {
             return from;
@@ -262,8 +260,7 @@ fn add(amounts: &mut Vec<Amount>, stack: StackId, bytes: i64, blocks: i64) {
 }
 
 fn listed(amounts: &[Amount]) -> Vec<ByStack> {
-    let all = (0..).zip(amounts);
-    let some = all.filter(|(_, amount)| **amount != Amount::default());
+    let some = (0..).zip(amounts).filter(|(_, amount)| **amount != Amount::default());
     some.map(|(stack, &amount)| ByStack { stack, amount }).collect()
 }
 

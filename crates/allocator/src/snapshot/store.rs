@@ -447,8 +447,7 @@ impl PickleStore {
     /// Returns the value of a key. If the key was set more than once, returns the last value.
     pub fn get(&self, dict: PickleValue, key: TextId) -> Option<PickleValue> {
         let mut pairs = self.pairs_of(dict)?.iter().rev().take(MAX_FIELDS);
-        let found = pairs.find(|(k, _)| *k == PickleValue::Text(key));
-        found.map(|(_, value)| *value)
+        pairs.find(|(k, _)| *k == PickleValue::Text(key)).map(|(_, value)| *value)
     }
 
     /// Describes a value, for use after `it is `: `a number`.

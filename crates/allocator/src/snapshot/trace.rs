@@ -2,7 +2,7 @@
 
 use gputop_model::{BlockState, Bytes};
 
-use super::device::{Device, Held};
+use super::device::Device;
 use super::record::{TraceAction, TraceEvent};
 use super::{Snapshot, addresses::ByAddress};
 use crate::trace::{Live, Op, Recorded, RecordedAction, Trace};
@@ -78,9 +78,8 @@ impl Snapshot {
                 _ => {}
             }
         }
-        let is_old = |held: &&Held| !made.contains_key(&held.address);
         let live = device.held.iter().filter(|held| held.state == BlockState::Allocated);
-        start.extend(live.filter(is_old).map(|held| Live {
+        start.extend(live.filter(|held| !made.contains_key(&held.address)).map(|held| Live {
             block: held.address,
             requested: held.requested,
             stream: held.lane.stream,

@@ -192,8 +192,7 @@ impl Value<'_> {
             Self::Flag(flag) | Self::Switch(flag) => flag.to_string(),
             Self::Text(text) => text.clone(),
             Self::Throttle(reasons) => {
-                let words: Vec<_> = reasons.iter().map(|reason| reason.words()).collect();
-                words.join(", ")
+                reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")
             }
         }
     }

@@ -56,10 +56,9 @@ impl History {
         self.forget_before(yesterday, |_| true);
         self.forget_exited(now, max_bytes);
         let mut horizon = yesterday;
-        let is_of_process = |key: &SeriesKey| key.process().is_some();
         while self.bytes() > max_bytes && horizon < now {
             horizon = Mono(horizon.0 + COARSE.0 * 60);
-            self.forget_before(horizon, is_of_process);
+            self.forget_before(horizon, |key| key.process().is_some());
         }
     }
 

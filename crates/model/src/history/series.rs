@@ -139,10 +139,9 @@ impl Series {
 
     /// Returns the mean and the maximum of each column, like [`Self::window`].
     pub fn levels(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Level>> {
-        let level = |merged: Merged| Level { mean: merged.mean(), peak: merged.span.1 };
         self.merged_columns(end, length, columns)
             .into_iter()
-            .map(|merged| merged.map(level))
+            .map(|merged| merged.map(|merged| Level { mean: merged.mean(), peak: merged.span.1 }))
             .collect()
     }
 

@@ -269,11 +269,10 @@ impl Tier {
     }
 
     pub fn bytes(&self) -> usize {
-        let each = |chunk: &&Chunk| matches!(chunk, Chunk::Each(_));
         // The size of a shared chunk includes the two reference counts of its `Arc`.
         let chunk = size_of::<Buckets>() + 2 * size_of::<usize>();
         self.chunks.capacity() * size_of::<Chunk>()
-            + self.chunks.iter().filter(each).count() * chunk
+            + self.chunks.iter().filter(|chunk| matches!(chunk, Chunk::Each(_))).count() * chunk
     }
 }
 

@@ -62,8 +62,7 @@ pub fn training_minimum(holders: &Holders) -> Bytes {
             HolderClass::Parameter | HolderClass::Gradient | HolderClass::OptimizerState
         )
     };
-    let classes = holders.classes().into_iter();
-    let needed = classes.filter(|(class, _)| is_needed(*class));
+    let needed = holders.classes().into_iter().filter(|(class, _)| is_needed(*class));
     Bytes(needed.map(|(_, bytes)| bytes.0).sum())
 }
 

@@ -114,8 +114,7 @@ pub fn missing_groups<'a>(earlier: &'a Holders, now: &Holders) -> Option<Vec<&'a
         return None;
     }
     let present: BTreeSet<GroupKey> = now.groups.iter().map(HolderGroup::key).collect();
-    let groups = earlier.groups.iter();
-    Some(groups.filter(|group| !present.contains(&group.key())).collect())
+    Some(earlier.groups.iter().filter(|group| !present.contains(&group.key())).collect())
 }
 
 /// Returns the growth rate of a group that grew in every reading since it appeared. Its first size does not count as
@@ -126,10 +125,8 @@ fn rate(group: &HolderGroup, sizes: &[Option<Size>]) -> Option<GrowthRate> {
         None => MIN_READINGS_OUTSIDE_CONTAINERS,
     };
     // If a group is missing from a later reading, its memory was freed in between, so the group is not growing.
-    let sizes: Option<Vec<Size>> = sizes.iter().copied().skip_while(Option::is_none).collect();
-    let sizes = sizes?;
-    let grew = |pair: &[Size]| pair[1].bytes > pair[0].bytes;
-    if sizes.len() < min_readings || !sizes.windows(2).all(grew) {
+    let sizes = sizes.iter().copied().skip_while(Option::is_none).collect::<Option<Vec<Size>>>()?;
+    if sizes.len() < min_readings || !sizes.windows(2).all(|pair| pair[1].bytes > pair[0].bytes) {
         return None;
     }
     let (first, last) = (sizes.first()?, sizes.last()?);

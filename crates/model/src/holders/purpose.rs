@@ -82,8 +82,7 @@ pub fn purpose(name: &str) -> Option<&'static str> {
     }
     let nested = |pair: &[&str]| {
         let [parent, part] = pair else { return None };
-        let mut known = NESTED_PURPOSES.iter();
-        known.find(|(above, names, _)| above == parent && names.contains(part))
+        NESTED_PURPOSES.iter().find(|(above, names, _)| above == parent && names.contains(part))
     };
     parts.windows(2).find_map(nested).map(|(.., purpose)| *purpose)
 }

@@ -90,8 +90,7 @@ impl Queue {
     fn make_room(&mut self, kind: Discriminant<Update>, max: usize) {
         let is_kind = |update: &Waiting<Update>| discriminant(&update.item) == kind;
         if self.updates.iter().filter(|u| is_kind(u)).count() >= max {
-            let oldest = self.updates.iter().position(is_kind);
-            oldest.and_then(|at| self.updates.remove(at));
+            self.updates.iter().position(is_kind).and_then(|at| self.updates.remove(at));
         }
     }
 

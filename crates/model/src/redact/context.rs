@@ -97,9 +97,8 @@ fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
                 && begins(credentials, &["-", "' ", "\" "]).is_none()
         }
         false => {
-            let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/=-_".contains(b);
             credentials.len() >= 8
-                && credentials.iter().all(is_base64)
+                && credentials.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=-_".contains(b))
                 && !value::is_word(credentials)
                 && credentials[0] != b'-'
         }
@@ -291,7 +290,6 @@ fn end_after_sign(text: &[u8], start: usize, quote: Option<u8>, between: &[u8]) 
 /// secret that is elsewhere: `--secret=hf-token`. `DB_PASSWORD=password` is a setting.
 fn is_same(name: &[u8], between: &[u8], value: &[u8]) -> bool {
     let (names, values) = (name::words(name), name::words(value));
-    let is_label = |b: &u8| b.is_ascii_lowercase() || *b == b'-';
     // A blank before the sign
     let is_apart = between.split_last().is_some_and(|(_, sign)| sign.contains(&b' '));
     let is_name = names == values || (is_apart && names.ends_with(&values));
@@ -303,7 +301,7 @@ fn is_same(name: &[u8], between: &[u8], value: &[u8]) -> bool {
             && value[0].is_ascii_uppercase()
             && value.iter().all(u8::is_ascii_alphabetic))
         || (names == ["secret"]
-            && value.iter().all(is_label)
+            && value.iter().all(|b| b.is_ascii_lowercase() || *b == b'-')
             && values.len() > 1
             && name::sensitivity(value) != Sensitivity::Plain)
 }

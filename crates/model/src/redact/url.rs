@@ -110,8 +110,7 @@ fn bare(text: &[u8], at: usize) -> Option<Range<usize>> {
     let is_url = memchr::memmem::find(user, b"//").is_some();
     let user = user.rsplit(|b| b":/\\".contains(b)).next().unwrap_or_default();
     let host = near(text, at + 1, MAX_LOGIN);
-    let is_host_byte = |b: &&u8| b.is_ascii_alphanumeric() || b"-._/".contains(b);
-    let name = host.iter().take_while(is_host_byte).count();
+    let name = host.iter().take_while(|b| b.is_ascii_alphanumeric() || b"-._/".contains(b)).count();
     let first = *host.first()?;
     let is_host = (first.is_ascii_alphanumeric() || first == b'/')
         && !host.starts_with(b"sha")

@@ -73,9 +73,8 @@ impl<'a> SmiCell<'a> {
 
     /// Parses a value in W, such as `124.71`. Rejects values of 20 kW or more, which no single GPU uses.
     pub(super) fn power(&self) -> Reading<MilliWatts> {
-        let milliwatts = |watts: f64| MilliWatts((watts * 1_000.0).round() as u32);
         let watts = self.read(|text| text.parse().ok().filter(|watts| *watts >= 0.0));
-        watts.at_most(20_000.0).map(milliwatts)
+        watts.at_most(20_000.0).map(|watts: f64| MilliWatts((watts * 1_000.0).round() as u32))
     }
 
     pub(super) fn celsius(&self) -> Reading<Celsius> {

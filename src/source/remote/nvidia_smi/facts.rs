@@ -32,8 +32,7 @@ impl Facts {
     /// Returns the query with the [`field_names`] supported by this `nvidia-smi`, or with the oldest name of each field
     /// if there is no help text.
     pub(super) fn query(&self) -> String {
-        let asked = field_names().filter_map(|names| self.name_of(names));
-        asked.collect::<Vec<_>>().join(",")
+        field_names().filter_map(|names| self.name_of(names)).collect::<Vec<_>>().join(",")
     }
 
     pub(super) fn name_of(&self, names: &[&'static str]) -> Option<&'static str> {
@@ -76,8 +75,7 @@ impl Facts {
 /// Parses `CUDA Version        : 13.0`, even if other versions precede it on the line. Since driver 610 the label is
 /// `CUDA UMD Version`.
 fn cuda(line: &[u8]) -> Option<String> {
-    let line = std::str::from_utf8(line).ok()?;
-    let (_, rest) = line.split_once("CUDA")?;
+    let (_, rest) = std::str::from_utf8(line).ok()?.split_once("CUDA")?;
     let (_, rest) = rest.split_once(':')?;
     let is_part = |c: char| c.is_ascii_digit() || c == '.';
     let version: String = rest.trim_start().chars().take_while(|c| is_part(*c)).collect();

@@ -29,8 +29,7 @@ const IDENTITY: &[IdentityField] = &[
     }),
     (&["name"], |card, cell| {
         let name = cell.text();
-        let name = name.value().cloned();
-        card.gpu.name = name.unwrap_or_else(|| "unnamed GPU".into());
+        card.gpu.name = name.value().cloned().unwrap_or_else(|| "unnamed GPU".into());
     }),
     (&["driver_version"], |card, cell| card.driver = cell.text()),
 ];
@@ -81,8 +80,7 @@ fn put(field: &Field, gpu: &mut Gpu, cell: &SmiCell<'_>) {
         }
         Field::LongCount(_, of) => *of(gpu) = cell.number(),
         Field::PState(_, of) => {
-            let number = |text: &str| text.strip_prefix('P')?.parse().ok();
-            *of(gpu) = cell.read(number).at_most(15);
+            *of(gpu) = cell.read(|text| text.strip_prefix('P')?.parse().ok()).at_most(15);
         }
         Field::Flag(_, of) | Field::Switch(_, of) => *of(gpu) = cell.is_set(),
         Field::Text(_, of) => *of(gpu) = cell.text(),

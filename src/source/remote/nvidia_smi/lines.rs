@@ -35,8 +35,7 @@ impl SmiLines {
             }
             b'.' => {
                 let number = number(text);
-                let is_same = |round: &mut Round| Some(round.number) == number;
-                self.round.take_if(is_same).map(ScriptLine::Round)
+                self.round.take_if(|round| Some(round.number) == number).map(ScriptLine::Round)
             }
             b'b' => {
                 self.round = number(text).map(|number| Round { number, ..Round::default() });

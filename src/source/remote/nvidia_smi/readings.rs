@@ -86,8 +86,7 @@ fn put(list: &mut Vec<Vec<u8>>, max: usize, text: &[u8]) {
 
 /// Parses uptime and Unix time in seconds: `12345.67 1763668000`.
 pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
-    let text = std::str::from_utf8(text).ok()?;
-    let (up, wall) = text.split_once(' ')?;
+    let (up, wall) = std::str::from_utf8(text).ok()?.split_once(' ')?;
     let up: f64 = up.parse().ok()?;
     let wall: i64 = wall.trim().parse().ok()?;
     // Float-to-integer conversion saturates.
@@ -99,6 +98,5 @@ pub(super) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
 }
 
 pub(super) fn split_words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let words = text.split(u8::is_ascii_whitespace);
-    words.filter(|word| !word.is_empty())
+    text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }

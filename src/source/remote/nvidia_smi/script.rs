@@ -74,8 +74,7 @@ pub(in super::super) fn found() -> String {
 /// login shell must pass it on unchanged: csh accepts no line breaks and interprets `!` in quotes, and fish interprets
 /// `\'` and `\\`.
 pub(in super::super) fn script() -> String {
-    let lines: Vec<&str> = SCRIPT.lines().map(str::trim).collect();
-    lines.join(" ").trim().to_owned()
+    SCRIPT.lines().map(str::trim).collect::<Vec<&str>>().join(" ").trim().to_owned()
 }
 
 #[cfg(test)]

@@ -89,8 +89,7 @@ impl Usage {
     }
 
     pub(super) fn graphics_pids(&self) -> impl Iterator<Item = Pid> {
-        let is_graphics = |row: &&Row| row.kind == ContextKind::Graphics;
-        self.rows.iter().filter(is_graphics).map(|row| row.pid)
+        self.rows.iter().filter(|row| row.kind == ContextKind::Graphics).map(|row| row.pid)
     }
 
     /// Returns the reason why a process on this GPU is missing from the usage list.

@@ -120,11 +120,10 @@ impl View {
     }
 
     pub(super) fn wants(&self) -> OptionalQueries {
-        let is_on = |gpu: &Gpu| gpu.mig_enabled.get() == Some(true);
         let are_ours = self.facts.namespace == PidNamespace::Host;
         let pids = self.usage.graphics_pids().filter(|_| are_ours);
         OptionalQueries {
-            instances: self.frame.gpus.iter().any(is_on),
+            instances: self.frame.gpus.iter().any(|gpu| gpu.mig_enabled.get() == Some(true)),
             pids: pids.take(MAX_PIDS).collect(),
         }
     }
