@@ -13,6 +13,9 @@
 
 #[path = "overhead/busy.rs"]
 mod busy;
+#[path = "../tests/it/support/deadline.rs"]
+#[allow(dead_code)]
+mod deadline;
 #[path = "../tests/it/support/fake_nvml.rs"]
 mod fake_nvml;
 #[path = "overhead/table.rs"]

@@ -14,6 +14,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
+#[path = "../tests/it/support/deadline.rs"]
+#[allow(dead_code)]
+mod deadline;
 #[path = "../tests/it/support/disconnect_day.rs"]
 mod disconnect_day;
 #[path = "../tests/it/support/fake_hosts.rs"]

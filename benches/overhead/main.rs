@@ -20,6 +20,9 @@ mod scene;
 mod table;
 
 // Modules shared with the tests.
+#[path = "../../tests/it/support/deadline.rs"]
+#[allow(dead_code)]
+mod deadline;
 #[path = "../../tests/it/support/fake_nvml.rs"]
 mod fake_nvml;
 #[path = "../../tests/it/support/terminal.rs"]

@@ -18,6 +18,9 @@ mod usage;
 #[allow(dead_code)]
 mod busy;
 // Modules shared with the tests.
+#[path = "../../tests/it/support/deadline.rs"]
+#[allow(dead_code)]
+mod deadline;
 #[path = "../../tests/it/support/executable.rs"]
 #[allow(dead_code)]
 mod executable;

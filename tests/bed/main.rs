@@ -20,6 +20,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod compare;
+#[path = "../it/support/deadline.rs"]
+#[allow(dead_code)]
+mod deadline;
 mod differential;
 #[path = "../it/support/executable.rs"]
 mod executable;

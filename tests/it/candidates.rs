@@ -10,8 +10,8 @@ use gputop::collect::candidates::{Candidate, CandidateFinder};
 use gputop::collect::process::container::Files;
 use gputop::model::units::Pid;
 
-use crate::support::DEADLINE;
 use crate::support::cuda_program::{driver_in, shell};
+use crate::support::deadline::DEADLINE;
 use crate::support::fake_machine::{Guarded, wait_until};
 
 struct Found {

@@ -17,7 +17,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as nvml;
 
-use crate::support::DEADLINE;
+use crate::support::deadline::DEADLINE;
 use crate::support::fake_machine::wait_until;
 use crate::support::fake_nvml::FakeNvml;
 

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::DEADLINE;
+use crate::support::deadline::DEADLINE;
 use crate::support::fake_machine::{RealProcess, dashboard, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::screen_tables::shows;

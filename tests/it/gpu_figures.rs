@@ -5,7 +5,7 @@ use std::time::Instant;
 use gputop::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, Period};
 use gputop::model::reading::Reason;
 
-use crate::support::DEADLINE;
+use crate::support::deadline::DEADLINE;
 use crate::support::fake_machine::run;
 use crate::support::fake_nvml::FakeNvml;
 

@@ -18,7 +18,7 @@ use gputop::source::replay::Options;
 use gputop_peek::torch::Attached;
 use serde_json::Value;
 
-use crate::support::DEADLINE;
+use crate::support::deadline::DEADLINE;
 use crate::support::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::python;

@@ -19,7 +19,7 @@ use gputop::protocol::{Line, Update};
 use tempfile::TempDir;
 
 use crate::containers::{in_a_pid_namespace, report_finished};
-use crate::support::DEADLINE;
+use crate::support::deadline::DEADLINE;
 use crate::support::executable;
 use crate::support::fake_machine::{
     Guarded, RealProcess, command, dashboard, has, is_host, is_root, on_gpu, wait_until,

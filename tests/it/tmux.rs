@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::DEADLINE;
+use crate::support::deadline::DEADLINE;
 use crate::support::fake_machine::{INTERVAL, RealProcess, has, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::terminal::{Launch, Terminal};

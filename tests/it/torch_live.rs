@@ -19,11 +19,11 @@ use gputop_peek::torch::sampler::Sampler;
 use gputop_peek::torch::{Attached, Failure};
 use nix::sys::signal::{Signal, kill};
 
+use crate::support::deadline::{DEADLINE, pause};
 use crate::support::executable;
 use crate::support::fake_machine::is_root;
 use crate::support::skip::possible;
 use crate::support::torch_target::Target;
-use crate::support::{DEADLINE, pause};
 
 const PROC: &str = "/proc";
 const NOBODY: u32 = 65_534;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
+use super::deadline::{DEADLINE, pause};
 use super::fake_nvml::FakeNvml;
 use super::skip::{available, possible};
 use super::terminal::Launch;
-use super::{DEADLINE, pause};
 
 /// Short, so that tests do not wait long. Expensive calls are scheduled in seconds, independent of this interval.
 pub const INTERVAL: &str = "200ms";

@@ -19,7 +19,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use tempfile::TempDir;
 
-use super::{DEADLINE, pause};
+use super::deadline::{DEADLINE, pause};
 
 /// A machine defined by a scenario. Dropping it removes its directory.
 pub struct FakeNvml {

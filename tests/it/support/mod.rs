@@ -1,10 +1,8 @@
 //! Fixtures of several tests: terminals, hosts, programs and libraries that replace real ones, and test data.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 #[cfg(target_os = "linux")]
 pub mod cuda_program;
+pub mod deadline;
 #[cfg(target_os = "linux")]
 pub mod disconnect_day;
 #[cfg(target_os = "linux")]
@@ -38,15 +36,3 @@ pub mod test_network;
 pub mod torch_target;
 pub mod training_day;
 pub mod training_model;
-
-/// Maximum time that a test waits for a condition. Only a test that fails waits this long, so it allows for a machine that
-/// runs many other things.
-pub const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Pauses between two looks at a condition, for a sixteenth of the time since the first one. Looking more often would only
-/// take time from the programs under test.
-pub fn pause(since: Instant) {
-    thread::sleep(
-        (since.elapsed() / 16).clamp(Duration::from_millis(2), Duration::from_millis(50)),
-    );
-}

@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 use tempfile::TempDir;
 
-use super::DEADLINE;
+use super::deadline::DEADLINE;
 
 /// A program about to be started on a terminal.
 pub struct Launch {
