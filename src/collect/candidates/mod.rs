@@ -299,7 +299,7 @@ fn has_cuda(dir: &Path) -> io::Result<bool> {
 /// Returns true if a process has the arguments of its parent, and therefore has not called exec. A forked child has its
 /// parent's libraries, such as a worker that loads data.
 fn is_forked_copy(proc_root: &Path, pid: Pid) -> io::Result<bool> {
-    let mut buffer = StatBuffer::new();
+    let mut buffer = StatBuffer::default();
     let own = StatFile::of(proc_root, pid)?.read(&mut buffer)?;
     let (arguments, parent) = (own.arguments, own.parent);
     let parent = StatFile::of(proc_root, parent);

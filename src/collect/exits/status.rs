@@ -88,7 +88,7 @@ fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     // Before reading the status, check whether this user may trace the process. The status requires the same
     // permission, but without it the kernel reports status 0 instead of an error.
     let can_trace = can_trace(&folder);
-    let mut buffer = StatBuffer::new();
+    let mut buffer = StatBuffer::default();
     let stat = file.read(&mut buffer)?;
     if stat.start != key.start {
         return Ok(ExitTrace::Collected);

@@ -28,7 +28,7 @@ pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing>
     let path = proc_root.join(key.pid.to_string());
     let dir = Dir::open(&path).map_err(unreadable)?;
     let stat = StatFile::open(&path.join("stat")).map_err(unreadable)?;
-    let check = || match stat.read(&mut StatBuffer::new()) {
+    let check = || match stat.read(&mut StatBuffer::default()) {
         Ok(stat) if stat.start == key.start => Ok(stat.parent),
         Ok(_) => Err(Missing::new(
             Reason::Gone,

@@ -63,7 +63,7 @@ impl Leftovers {
 }
 
 fn scan(proc_root: &Path, listed: &[Pid]) -> Vec<Leftover> {
-    let mut buffer = StatBuffer::new();
+    let mut buffer = StatBuffer::default();
     let own = std::process::id();
     let pids = numbers_in(proc_root).filter(|pid| *pid != own);
     pids.filter_map(|pid| leftover(proc_root, Pid(pid), listed, &mut buffer))

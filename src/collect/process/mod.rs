@@ -82,7 +82,7 @@ impl ProcessTable {
                 access: Access::new(proc_root),
                 users: UserNames::new(),
                 containers: Containers::new(proc_root, files),
-                buffer: StatBuffer::new(),
+                buffer: StatBuffer::default(),
                 boot: boot_time(),
                 ticks_per_second: procfs::ticks_per_second(),
                 page_size: procfs::page_size(),

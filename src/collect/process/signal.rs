@@ -39,7 +39,7 @@ pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Mis
 fn check_start_time(proc_root: &Path, key: ProcessKey) -> Result<(), Missing> {
     let read = || -> io::Result<(StartTicks, RunState)> {
         let file = StatFile::of(proc_root, key.pid)?;
-        let mut buffer = StatBuffer::new();
+        let mut buffer = StatBuffer::default();
         let stat = file.read(&mut buffer)?;
         Ok((stat.start, stat.state))
     };

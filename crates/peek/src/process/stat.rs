@@ -23,8 +23,8 @@ pub struct StatFile(File);
 
 pub struct StatBuffer([u8; STAT_BYTES]);
 
-impl StatBuffer {
-    pub fn new() -> Self {
+impl Default for StatBuffer {
+    fn default() -> Self {
         Self([0; STAT_BYTES])
     }
 }
@@ -53,7 +53,7 @@ impl StatFile {
 
 pub fn start_time(proc_root: &Path, pid: Pid) -> io::Result<StartTicks> {
     let file = StatFile::of(proc_root, pid)?;
-    Ok(file.read(&mut StatBuffer::new())?.start)
+    Ok(file.read(&mut StatBuffer::default())?.start)
 }
 
 /// Returns true if the process is still running, that is, if its PID still has the same start time.
@@ -64,7 +64,7 @@ pub fn is_running(proc_root: &Path, key: ProcessKey) -> bool {
 /// Returns a process and its ancestors with their names, nearest first. Stops at PID 1 or at the first process that
 /// this user cannot read.
 pub fn with_ancestors(proc_root: &Path, pid: Pid) -> impl Iterator<Item = (ProcessKey, Vec<u8>)> {
-    let (mut next, mut seen, mut buffer) = (pid, HashSet::new(), StatBuffer::new());
+    let (mut next, mut seen, mut buffer) = (pid, HashSet::new(), StatBuffer::default());
     std::iter::from_fn(move || {
         if next == Pid(0) || seen.len() == MAX_ANCESTORS || !seen.insert(next) {
             return None;
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn own_stat_equals_result_of_procfs_crate() {
         let file = StatFile::open(Path::new("/proc/self/stat")).expect("open");
-        let mut buffer = StatBuffer::new();
+        let mut buffer = StatBuffer::default();
         let ours = file.read(&mut buffer).expect("read");
         let theirs = procfs::process::Process::myself().and_then(|p| p.stat()).expect("procfs");
         assert_eq!(ours.name, theirs.comm.as_bytes());

@@ -83,7 +83,7 @@ impl Attached<Live> {
     /// the same addresses as the parent's.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let parent = StatFile::of(proc_root, pid)
-            .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
+            .and_then(|stat| Ok(stat.read(&mut StatBuffer::default())?.parent));
         let parent = parent.ok().and_then(|parent| Self::open(proc_root, parent).ok());
         parent.is_some_and(|parent| parent.devices() == self.devices())
     }
