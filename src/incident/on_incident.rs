@@ -40,13 +40,8 @@ pub enum Notice {
 }
 
 /// Runs the user's `command` for a stored incident, unless it already ran for that incident. Blocks for up to `limit`,
-/// so do not call it from the task that draws the screen.
-pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
-    notify_until(store, uid, command, limit, &AtomicBool::new(false))
-}
-
-/// Like [`notify`], but kills the command as soon as `is_cancelled` is set.
-pub fn notify_until(
+/// so do not call it from the task that draws the screen. Kills the command as soon as `is_cancelled` is set.
+pub fn notify(
     store: &Store,
     uid: &Uid,
     command: &str,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::on_incident::{NOTICE_LIMIT, Notice, notify_until};
+use super::on_incident::{NOTICE_LIMIT, Notice, notify};
 use super::store::{Store, StoreError, Stored};
 use super::timeout::with_timeout;
 use super::uid::Uid;
@@ -65,7 +65,7 @@ pub fn save(
         let (uid, command) = (uid.clone(), command.to_owned());
         let is_cancelled = Arc::clone(is_cancelled);
         with_timeout(NOTICE_LIMIT + STORE_MARGIN, move || {
-            notify_until(&store, &uid, &command, NOTICE_LIMIT, &is_cancelled)
+            notify(&store, &uid, &command, NOTICE_LIMIT, &is_cancelled)
         })
     });
     let fault = match notice {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory_store::MemoryStore;
-use super::on_incident::{NOTICE_LIMIT, Notice, notify_until};
+use super::on_incident::{NOTICE_LIMIT, Notice, notify};
 use super::results::{ResultSender, WatchResult};
 use super::save::{in_time, put};
 use super::sink::IncidentSink;
@@ -242,7 +242,7 @@ impl IncidentSaver {
         // thread can be started, the notification is dropped and counts as not sent.
         let run = move || {
             let is_cancelled = notification.is_cancelled();
-            match notify_until(&store, &uid, &command, NOTICE_LIMIT, is_cancelled) {
+            match notify(&store, &uid, &command, NOTICE_LIMIT, is_cancelled) {
                 Notice::Sent | Notice::AlreadySent => notification.close(Ok(()), &report),
                 Notice::Failed(why) => notification.close(Err(why), &report),
             }

@@ -1,4 +1,4 @@
-//! Renders screens as text, SVG or animated SVG, for example for the pictures in the README.
+//! Renders screens as text or SVG, for example for the pictures in the README.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use ratatui::style::{Color, Modifier};
 
 const CELL_WIDTH: usize = 8;
 const CELL_HEIGHT: usize = 17;
-const BACKGROUND: &str = "#0f1216";
+pub const BACKGROUND: &str = "#0f1216";
 const FOREGROUND: &str = "#d5d8dd";
 
 /// Renders a buffer as SVG. Each run of cells with the same style becomes one text element, stretched to the width of
@@ -20,33 +20,8 @@ pub fn svg(buffer: &Buffer) -> String {
     out
 }
 
-/// Renders buffers of equal size as a looping animated SVG. Each buffer is shown for the number of seconds given with
-/// it.
-pub fn animated_svg(frames: &[(Buffer, u32)]) -> String {
-    let area = frames.first().map_or(Rect::ZERO, |(buffer, _)| buffer.area);
-    let total: u32 = frames.iter().map(|(_, seconds)| seconds).sum();
-    let percent = |seconds: u32| seconds * 100 / total.max(1);
-    let mut out = opening(area);
-    let mut begin = 0;
-    for (at, (buffer, seconds)) in frames.iter().enumerate() {
-        let (from, to) = (percent(begin), percent(begin + seconds));
-        // Without support for animations, a viewer shows the last frame.
-        let _ = writeln!(
-            out,
-            "<style>#f{at}{{animation:f{at} {total}s step-end infinite}}@keyframes f{at}{{0%{{visibility:hidden}}\
-             {from}%{{visibility:visible}}{to}%{{visibility:hidden}}}}</style>\n<g id=\"f{at}\">\n\
-             <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>"
-        );
-        draw_cells(&mut out, buffer);
-        out.push_str("</g>\n");
-        begin += seconds;
-    }
-    out.push_str("</svg>\n");
-    out
-}
-
 /// Returns the opening SVG tag and the background.
-fn opening(area: Rect) -> String {
+pub fn opening(area: Rect) -> String {
     let (width, height) =
         (usize::from(area.width) * CELL_WIDTH, usize::from(area.height) * CELL_HEIGHT);
     let mut out = String::new();
@@ -60,7 +35,8 @@ fn opening(area: Rect) -> String {
     out
 }
 
-fn draw_cells(out: &mut String, buffer: &Buffer) {
+/// Appends the cells of a buffer to an SVG.
+pub fn draw_cells(out: &mut String, buffer: &Buffer) {
     let area = buffer.area;
     for y in area.top()..area.bottom() {
         for (x, run) in runs(buffer, y) {

@@ -5,6 +5,7 @@ use std::io::{Read, Seek};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::AtomicBool;
 
 use gputop::incident::Store;
 use gputop::model::incident::{Incident, Severity};
@@ -262,7 +263,10 @@ fn on_incident_runs_once_with_the_incident() {
     use gputop::incident::{NOTICE_LIMIT, Notice, notify};
     let store = Store::at(&user.folder());
     let uid = store.list().unwrap().entries[0].uid.clone();
-    assert_eq!(notify(&store, &uid, &command, NOTICE_LIMIT), Notice::AlreadySent);
+    assert_eq!(
+        notify(&store, &uid, &command, NOTICE_LIMIT, &AtomicBool::new(false)),
+        Notice::AlreadySent
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), message);
     // The command can also come from the configuration.
     let config = user.0.path().join("config.toml");
@@ -289,7 +293,7 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
     // The command reads no input, leaves a child that holds its stderr open, and does not exit.
     let pid = user.0.path().join("pid");
     let line = format!("sleep 60 & echo $! > {}; sleep 60", pid.display());
-    let notice = notify(&store, &uid, &line, limit);
+    let notice = notify(&store, &uid, &line, limit, &AtomicBool::new(false));
     assert!(matches!(&notice, Notice::Failed(why) if why.contains("longer than")), "{notice:?}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(20));
     // Its child is killed as well.

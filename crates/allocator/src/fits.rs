@@ -25,8 +25,7 @@ use gputop_model::{
 
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
-use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
-use super::{rounded, whole};
+use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, whole};
 
 /// Inputs that a memory map does not contain: the free memory reported by the driver and, if known, the allocator
 /// options.
@@ -132,10 +131,6 @@ impl Fits {
     /// Computes the largest requests from the memory map, as the maximum over all streams.
     pub fn of_map(map: &PoolMap, conditions: &FitConditions) -> Self {
         Self::on_streams(map, conditions, |_| true)
-    }
-
-    pub fn of_stream(map: &PoolMap, conditions: &FitConditions, stream: u64) -> Self {
-        Self::on_streams(map, conditions, |other| other == stream)
     }
 
     fn on_streams(map: &PoolMap, conditions: &FitConditions, wanted: impl Fn(u64) -> bool) -> Self {
@@ -346,78 +341,6 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
         }
     }
     (Segment { blocks, ..*segment }, back)
-}
-
-/// The step that would serve a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RequestOutcome {
-    Cache,
-    Driver,
-    /// The request would be served only after a cache flush (a retry).
-    Flush,
-    /// The request would fail.
-    No,
-}
-
-/// Returns the outcome of a request on a stream. `None` if the outcome depends on the free memory reported by the
-/// driver, and that value was not read.
-pub fn serve(
-    map: &PoolMap,
-    conditions: &FitConditions,
-    request: Bytes,
-    stream: u64,
-) -> Option<RequestOutcome> {
-    let size = rounded(request).0;
-    if in_cache(map, conditions.max_split, size, stream) {
-        return Some(RequestOutcome::Cache);
-    }
-    let expandable = conditions.expandable.unwrap_or_else(|| has_expandable(map));
-    let given = |map: &PoolMap, flushed| {
-        let budget = conditions.budget(flushed)?;
-        let new = segment_of(size, expandable) <= budget;
-        Some(new || grown(map, budget, |other| other == stream) >= size && size > SMALL_REQUEST.0)
-    };
-    if given(map, 0)? {
-        return Some(RequestOutcome::Driver);
-    }
-    let (after, back) = flush(map);
-    Some(if given(&after, back)? { RequestOutcome::Flush } else { RequestOutcome::No })
-}
-
-/// Returns how much memory the allocator requests from the driver to serve a request, as `get_allocation_size` does.
-/// With expandable segments, the allocator requests complete pages.
-fn segment_of(size: u64, expandable: bool) -> u64 {
-    match size {
-        n if n <= SMALL_REQUEST.0 => SMALL_SEGMENT.0,
-        n if expandable => n.div_ceil(LARGE_SEGMENT.0).saturating_mul(LARGE_SEGMENT.0),
-        n if n < OWN_SEGMENT.0 => LARGE_SEGMENT.0,
-        n => n.div_ceil(GRANULE.0).saturating_mul(GRANULE.0),
-    }
-}
-
-/// Checks for a cached block as `get_free_block` does: it takes the smallest block that fits, except that
-/// `max_split_size` keeps small requests from using large blocks.
-fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> bool {
-    let pool = if size <= SMALL_REQUEST.0 { PoolKind::Small } else { PoolKind::Large };
-    let fitting = map
-        .segments
-        .iter()
-        .filter(|s| s.stream == stream && s.pool == pool)
-        .flat_map(|s| s.blocks.iter().map(|b| (s.expandable, b)))
-        .filter(|(_, b)| is_free(b) && b.size.0 >= size);
-    let Some((expandable, best)) = fitting.min_by_key(|(_, b)| (b.size, b.address)) else {
-        return false;
-    };
-    match max_split.map(|m| m.0) {
-        Some(max) if pool == PoolKind::Large && !expandable => {
-            if size < max {
-                best.size.0 < max
-            } else {
-                best.size.0 < size.saturating_add(LARGE_SEGMENT.0)
-            }
-        }
-        _ => true,
-    }
 }
 
 #[cfg(test)]

@@ -121,19 +121,8 @@ impl Fragmentation {
     }
 }
 
-/// Returns the fraction of free bytes that are in blocks too small for `request`.
-pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
-    let (mut free, mut smaller) = (0_u64, 0_u64);
-    for block in free_blocks(map) {
-        free = free.saturating_add(block.size.0);
-        if block.size < request {
-            smaller = smaller.saturating_add(block.size.0);
-        }
-    }
-    share(smaller, free)
-}
-
-/// Returns [`unusable`] for every power of two, from 512 bytes to the first that exceeds all blocks.
+/// Returns the fraction of free bytes in blocks that are too small for a request, for every power of two, from 512 bytes
+/// to the first that exceeds all blocks.
 pub fn unusable_curve(map: &PoolMap) -> Vec<(Bytes, f64)> {
     let mut sizes: Vec<u64> = free_blocks(map).map(|block| block.size.0).collect();
     sizes.sort_unstable();
@@ -250,6 +239,13 @@ mod tests {
     use super::*;
     use crate::pool_maps::{MIB, any_map, map, segment};
     use proptest::prelude::*;
+
+    /// Returns the fraction of free bytes that are in blocks too small for `request`.
+    fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
+        let sum = |blocks: &mut dyn Iterator<Item = &Block>| blocks.map(|block| block.size.0).sum();
+        let smaller = sum(&mut free_blocks(map).filter(|block| block.size < request));
+        share(smaller, sum(&mut free_blocks(map)))
+    }
 
     #[test]
     fn free_bytes_are_returnable_stuck_or_kept() {

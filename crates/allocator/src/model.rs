@@ -239,11 +239,6 @@ impl<D: MemorySource> Model<D> {
         Bytes(self.driver.free())
     }
 
-    /// Returns the number of live blocks, including waiting ones.
-    pub fn live(&self) -> usize {
-        self.live.len()
-    }
-
     /// Executes one operation. Returns the outcome if it is a request. Operations on unknown blocks have no effect.
     pub fn play(&mut self, op: &Op) -> Option<AllocationOutcome> {
         match *op {

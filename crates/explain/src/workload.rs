@@ -323,27 +323,6 @@ impl Workloads {
     fn recognized(&self, text: &str) -> Vec<&Workload> {
         self.all.iter().filter(|workload| workload.is_program_of(text)).collect()
     }
-
-    #[must_use]
-    pub fn errors(&self) -> Vec<String> {
-        let (_, mut errors) = Self::read();
-        for workload in &self.all {
-            for name in workload.actions.keys().filter(|name| !self.has_remedy(name)) {
-                errors.push(format!("{}: unknown remedy: {name}", workload.id));
-            }
-            let base = workload.base.as_ref();
-            if let Some(base) = base.filter(|base| self.get(base).is_none()) {
-                errors.push(format!("{}: unknown base: {base}", workload.id));
-            }
-            let patterns =
-                [&workload.recognize, &workload.hints, &workload.exclude, &workload.unless];
-            for pattern in patterns.into_iter().flatten() {
-                let error = pattern.check().err();
-                errors.extend(error.map(|error| format!("{}: {error}", workload.id)));
-            }
-        }
-        errors
-    }
 }
 
 /// Returns true if the text may come from a Python program. Nothing is known about the program of an empty text.
@@ -405,8 +384,7 @@ impl<'a> Setting<'a> {
         const MAX_BASES: usize = 4;
         let workloads = self.workloads;
         let base = move |w: &&'a Workload| w.base.as_ref().and_then(|id| workloads.get(id));
-        let first = self.program.as_ref().and_then(base);
-        std::iter::successors(first, base).take(MAX_BASES)
+        std::iter::successors(self.program.as_ref().and_then(base), base).take(MAX_BASES)
     }
 
     /// Returns the name of the program if it is a server.

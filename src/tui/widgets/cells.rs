@@ -88,23 +88,6 @@ pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Wraps a line at any character, so that text to copy keeps its spaces.
-pub fn wrap_anywhere(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for grapheme in text.graphemes(true) {
-        let more = grapheme.width();
-        if used + more > width && used > 0 {
-            lines.push(String::new());
-            used = 0;
-        }
-        let last = lines.len() - 1;
-        lines[last].push_str(grapheme);
-        used += more;
-    }
-    lines
-}
-
 /// Writes `text`, clipped to `width` columns and to the buffer. Returns the number of columns used.
 pub fn put(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
     let area = buffer.area;
@@ -186,8 +169,7 @@ pub fn put_line_right(
     role: Role,
     theme: &Theme,
 ) -> u16 {
-    let style = theme.style(role);
-    put_right(buffer, area.x, area.right(), area.y, text, style)
+    put_right(buffer, area.x, area.right(), area.y, text, theme.style(role))
 }
 
 /// Replaces non-ASCII characters if the theme is ASCII-only. gputop itself then draws only ASCII, but text from other

@@ -1,12 +1,13 @@
 //! Every picture that the documentation shows, in one place.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop::model::holders::Holders;
 use gputop::protocol::Update;
-use gputop::tui::picture::{animated_svg, svg};
+use gputop::tui::picture::{BACKGROUND, draw_cells, opening, svg};
 use gputop::tui::screen::Effect;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::View;
@@ -87,4 +88,29 @@ fn fix() -> String {
         frames.push((buffer, seconds));
     }
     animated_svg(&frames)
+}
+
+/// Renders buffers of equal size as a looping animated SVG. Each buffer is shown for the number of seconds given with
+/// it.
+fn animated_svg(frames: &[(Buffer, u32)]) -> String {
+    let area = frames.first().map_or(Rect::ZERO, |(buffer, _)| buffer.area);
+    let total: u32 = frames.iter().map(|(_, seconds)| seconds).sum();
+    let percent = |seconds: u32| seconds * 100 / total.max(1);
+    let mut out = opening(area);
+    let mut begin = 0;
+    for (at, (buffer, seconds)) in frames.iter().enumerate() {
+        let (from, to) = (percent(begin), percent(begin + seconds));
+        // Without support for animations, a viewer shows the last frame.
+        let _ = writeln!(
+            out,
+            "<style>#f{at}{{animation:f{at} {total}s step-end infinite}}@keyframes f{at}{{0%{{visibility:hidden}}\
+             {from}%{{visibility:visible}}{to}%{{visibility:hidden}}}}</style>\n<g id=\"f{at}\">\n\
+             <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>"
+        );
+        draw_cells(&mut out, buffer);
+        out.push_str("</g>\n");
+        begin += seconds;
+    }
+    out.push_str("</svg>\n");
+    out
 }

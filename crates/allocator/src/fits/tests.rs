@@ -1,4 +1,5 @@
 use super::super::fragmentation::Fragmentation;
+use super::super::rounded;
 use super::*;
 use crate::pool_maps::{MIB, any_map, map, segment};
 use gputop_model::pool::Sampled;
@@ -76,8 +77,8 @@ fn memory_cached_on_one_stream_does_not_serve_another() {
     other.stream = 7;
     let map = map(vec![other]);
     let conditions = free(0);
-    assert_eq!(Fits::of_stream(&map, &conditions, 7).cache, Some(Bytes::mib(63)));
-    assert_eq!(Fits::of_stream(&map, &conditions, 0).largest(), Some(Bytes(0)));
+    assert_eq!(of_stream(&map, &conditions, 7).cache, Some(Bytes::mib(63)));
+    assert_eq!(of_stream(&map, &conditions, 0).largest(), Some(Bytes(0)));
     assert_eq!(serve(&map, &conditions, Bytes::mib(8), 0), Some(RequestOutcome::No));
     assert_eq!(serve(&map, &conditions, Bytes::mib(8), 7), Some(RequestOutcome::Cache));
 }
@@ -163,7 +164,7 @@ proptest! {
     fn agrees_with_the_outcome_of_a_request_of_that_size(map in any_map(), driver in 0..4_000_u64) {
         let conditions = free(driver);
         for stream in 0..3 {
-            let fits = Fits::of_stream(&map, &conditions, stream);
+            let fits = of_stream(&map, &conditions, stream);
             let largest = fits.largest().expect("the driver reported its free memory");
             if largest.0 > 0 {
                 let served = serve(&map, &conditions, largest, stream);
@@ -203,4 +204,80 @@ proptest! {
         }
         prop_assert!(Fits::of_map(&freed, &conditions).largest() >= before);
     }
+}
+
+/// The step that would serve a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum RequestOutcome {
+    Cache,
+    Driver,
+    /// The request would be served only after a cache flush (a retry).
+    Flush,
+    /// The request would fail.
+    No,
+}
+
+/// Returns the outcome of a request on a stream. `None` if the outcome depends on the free memory reported by the
+/// driver, and that value was not read.
+fn serve(
+    map: &PoolMap,
+    conditions: &FitConditions,
+    request: Bytes,
+    stream: u64,
+) -> Option<RequestOutcome> {
+    let size = rounded(request).0;
+    if in_cache(map, conditions.max_split, size, stream) {
+        return Some(RequestOutcome::Cache);
+    }
+    let expandable = conditions.expandable.unwrap_or_else(|| has_expandable(map));
+    let given = |map: &PoolMap, flushed| {
+        let budget = conditions.budget(flushed)?;
+        let new = segment_of(size, expandable) <= budget;
+        Some(new || grown(map, budget, |other| other == stream) >= size && size > SMALL_REQUEST.0)
+    };
+    if given(map, 0)? {
+        return Some(RequestOutcome::Driver);
+    }
+    let (after, back) = flush(map);
+    Some(if given(&after, back)? { RequestOutcome::Flush } else { RequestOutcome::No })
+}
+
+/// Returns how much memory the allocator requests from the driver to serve a request, as `get_allocation_size` does.
+/// With expandable segments, the allocator requests complete pages.
+fn segment_of(size: u64, expandable: bool) -> u64 {
+    match size {
+        n if n <= SMALL_REQUEST.0 => SMALL_SEGMENT.0,
+        n if expandable => n.div_ceil(LARGE_SEGMENT.0).saturating_mul(LARGE_SEGMENT.0),
+        n if n < OWN_SEGMENT.0 => LARGE_SEGMENT.0,
+        n => n.div_ceil(GRANULE.0).saturating_mul(GRANULE.0),
+    }
+}
+
+/// Checks for a cached block as `get_free_block` does: it takes the smallest block that fits, except that
+/// `max_split_size` keeps small requests from using large blocks.
+fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> bool {
+    let pool = if size <= SMALL_REQUEST.0 { PoolKind::Small } else { PoolKind::Large };
+    let fitting = map
+        .segments
+        .iter()
+        .filter(|s| s.stream == stream && s.pool == pool)
+        .flat_map(|s| s.blocks.iter().map(|b| (s.expandable, b)))
+        .filter(|(_, b)| is_free(b) && b.size.0 >= size);
+    let Some((expandable, best)) = fitting.min_by_key(|(_, b)| (b.size, b.address)) else {
+        return false;
+    };
+    match max_split.map(|m| m.0) {
+        Some(max) if pool == PoolKind::Large && !expandable => {
+            if size < max {
+                best.size.0 < max
+            } else {
+                best.size.0 < size.saturating_add(LARGE_SEGMENT.0)
+            }
+        }
+        _ => true,
+    }
+}
+
+fn of_stream(map: &PoolMap, conditions: &FitConditions, stream: u64) -> Fits {
+    Fits::on_streams(map, conditions, |other| other == stream)
 }

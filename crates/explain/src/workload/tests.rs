@@ -1,5 +1,28 @@
 use super::*;
 
+impl Workloads {
+    /// Returns the errors in the embedded workloads.
+    fn errors(&self) -> Vec<String> {
+        let (_, mut errors) = Self::read();
+        for workload in &self.all {
+            for name in workload.actions.keys().filter(|name| !self.has_remedy(name)) {
+                errors.push(format!("{}: unknown remedy: {name}", workload.id));
+            }
+            let base = workload.base.as_ref();
+            if let Some(base) = base.filter(|base| self.get(base).is_none()) {
+                errors.push(format!("{}: unknown base: {base}", workload.id));
+            }
+            let patterns =
+                [&workload.recognize, &workload.hints, &workload.exclude, &workload.unless];
+            for pattern in patterns.into_iter().flatten() {
+                let error = pattern.check().err();
+                errors.extend(error.map(|error| format!("{}: {error}", workload.id)));
+            }
+        }
+        errors
+    }
+}
+
 fn rule(remedy: &str, value: Option<&str>) -> FixRule {
     serde_json::from_value(serde_json::json!({"remedy": remedy, "value": value}))
         .expect("a valid rule")

@@ -32,10 +32,6 @@ pub struct Series {
 }
 
 impl Series {
-    pub fn put(&mut self, at: Mono, value: f32) {
-        self.put_span(at, Span(value, value));
-    }
-
     /// Adds the minimum and maximum of several values.
     pub fn put_span(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {

@@ -34,10 +34,6 @@ impl Live {
         Self { pid, proc_root: proc_root.to_owned() }
     }
 
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
     /// Reads a batch of ranges. Returns the number of bytes read, which may be less than requested.
     fn read_some(&self, ranges: &[RemoteIoVec], into: &mut [u8]) -> Result<usize, MemoryError> {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid.0).unwrap_or(i32::MAX));

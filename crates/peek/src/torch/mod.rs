@@ -144,10 +144,6 @@ impl<M: Memory> Attached<M> {
         self.library
     }
 
-    pub fn memory(&self) -> &M {
-        &self.memory
-    }
-
     pub fn device_count(&self) -> usize {
         self.located.devices.len()
     }

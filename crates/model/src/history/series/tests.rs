@@ -2,6 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 
+impl Series {
+    pub(crate) fn put(&mut self, at: Mono, value: f32) {
+        self.put_span(at, Span(value, value));
+    }
+}
+
 /// Computes the expected chart directly from the raw values: their minimum and maximum in each column.
 fn plain(raw: &[(u64, Span)], end: u64, length: u64, columns: u64) -> Vec<Option<Span>> {
     let step = length / columns;
