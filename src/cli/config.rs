@@ -67,7 +67,7 @@ fn resolved(settings: &Settings) -> String {
     let mut out = String::new();
     for (def, value, origin) in settings.resolved() {
         let derived = match (&origin, def.kind) {
-            (Origin::Default, Kind::Switch) => format!(", {}", def.default),
+            (Origin::Default, Kind::Switch) => format!(", {}", def.default()),
             _ => String::new(),
         };
         let _ = writeln!(out, "# {}\n{} = {value}  # {origin}{derived}\n", def.help, def.name);

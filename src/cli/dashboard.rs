@@ -71,8 +71,8 @@ fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
 #[cfg(local)]
 fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
-        permissions: Permissions::readonly(settings.readonly),
-        ..agent_options(settings.interval)
+        permissions: Permissions::readonly(settings.values.readonly),
+        ..agent_options(settings.values.interval)
     })?;
     let mut host = MonitoredHost::new(settings.app(None), source);
     let first = runtime.block_on(first_frame(&mut host));
@@ -88,7 +88,7 @@ fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
 }
 
 fn remote_host(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
-    let connection = prepare(target, settings.interval, &args.push, args.allowed)?;
+    let connection = prepare(target, settings.values.interval, &args.push, args.allowed)?;
     let mut host = host(connection, args, settings)?;
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
@@ -110,7 +110,7 @@ fn show_one(host: MonitoredHost, settings: &Settings, runtime: &Runtime) -> Resu
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
-    let connections = prepare_all(targets, settings.interval, &args.push, args.allowed);
+    let connections = prepare_all(targets, settings.values.interval, &args.push, args.allowed);
     let hosts = connections.into_iter().map(|connection| {
         let mut host = host(connection, args, settings)?;
         host.app.name = Some(host.app.hello.host.clone());

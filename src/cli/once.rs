@@ -74,7 +74,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 /// Prints a report at each interval until interrupted.
 fn watch(settings: &Settings) -> Result<u8> {
     let runtime = runtime()?;
-    let mut source = local::start(agent_options(settings.interval))?;
+    let mut source = local::start(agent_options(settings.values.interval))?;
     let mut app = settings.app(None);
     let mut frames = 0;
     loop {

@@ -124,7 +124,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
 }
 
 fn source(target: Option<Target>, args: &Args, settings: &Settings) -> Result<Source> {
-    let interval = settings.interval;
+    let interval = settings.values.interval;
     match target {
         Some(target) => {
             let connection = prepare(target, interval, &args.push, AllowedActions::default())?;

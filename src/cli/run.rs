@@ -164,7 +164,7 @@ fn save_incident(record: Record, flags: &Flags, is_cancelled: &Arc<AtomicBool>) 
     let flags = flags.clone();
     let settings = with_timeout(HOME_TIMEOUT, move || {
         let settings = Settings::read(&flags);
-        settings.map(|settings| settings.on_incident)
+        settings.map(|settings| settings.values.on_incident)
     });
     match settings {
         Some(Ok(on_incident)) => save(record, on_incident.as_deref(), is_cancelled).fault,

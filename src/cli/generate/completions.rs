@@ -61,8 +61,7 @@ fn flags_with_values(program: &Command) -> String {
         .filter(|arg| arg.get_action().takes_values())
         .flat_map(|arg| {
             let short = arg.get_short().map(|short| format!("-{short}"));
-            let long = arg.get_long().map(|long| format!("--{long}"));
-            short.into_iter().chain(long)
+            short.into_iter().chain(arg.get_long().map(|long| format!("--{long}")))
         })
         .collect();
     flags.sort_unstable();

@@ -67,7 +67,7 @@ fn sections() -> Result<Roff> {
     )]);
     for def in SETTINGS {
         let name = format!("{} = {}", def.name, def.example);
-        entry(&mut roff, bold(name), &format!("{} (default: {})", def.help, def.default));
+        entry(&mut roff, bold(name), &format!("{} (default: {})", def.help, def.default()));
     }
     for def in TABLES {
         let name = format!("[{}]  {}", def.name, def.example);

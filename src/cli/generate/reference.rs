@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 
 use crate::cli::generate::examples::examples;
 use crate::cli::generate::variables::VARIABLES;
-use crate::cli::settings::definition::{SETTINGS, TABLES};
+use crate::cli::settings::definition::{SETTINGS, SettingDef, TABLES};
 use crate::tui::action::{ACTIONS, Scope};
 use crate::tui::palette::PALETTES;
 use crate::tui::role::ROLES;
@@ -89,12 +89,12 @@ fn settings(out: &mut String) {
     out.push_str(
         "\n## Configuration\n\nA TOML file; `gputop config path` prints its path. Flags override environment variables, which override the file.\n\n",
     );
-    let row = |def: &&crate::cli::settings::definition::SettingDef| {
+    let row = |def: &SettingDef| {
         vec![
             code(&format!("{} = {}", def.name, def.example)),
             code(def.variable),
             code(def.flag),
-            def.default.to_owned(),
+            def.default().to_owned(),
             def.help.to_owned(),
         ]
     };

@@ -59,7 +59,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     let host_names: Vec<String> = targets.iter().map(shown).collect();
     let count = targets.len();
     let connections =
-        prepare_all(targets, settings.interval, &args.push, AllowedActions::default());
+        prepare_all(targets, settings.values.interval, &args.push, AllowedActions::default());
     std::fs::create_dir_all(&folder)?;
     let total = Arc::new(RecordedTotal::default());
     let (stop, stopped) = watch::channel(());

@@ -103,7 +103,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         (None, None) if !args.once => Some(bind(DEFAULT_ADDRESS).await?),
         _ => None,
     };
-    let interval = if args.once { ONCE_INTERVAL } else { settings.interval };
+    let interval = if args.once { ONCE_INTERVAL } else { settings.values.interval };
     let (stop, stopped) = watch::channel(());
     let mut followers = JoinSet::new();
     let mut hosts = Vec::new();

@@ -235,30 +235,27 @@ impl WrittenSettings {
         Ok(Self { values, ..self })
     }
 
-    fn get(&self, def: &SettingDef) -> Option<&(&'static SettingDef, Value, Origin)> {
-        self.values.iter().find(|(of, ..)| of.name == def.name)
+    fn get(&self, name: &str) -> Option<&(&'static SettingDef, Value, Origin)> {
+        self.values.iter().find(|(def, ..)| def.name == name)
     }
 
-    pub fn text(&self, def: &SettingDef) -> Option<&str> {
-        self.get(def)?.1.as_str()
+    pub fn switch(&self, name: &str) -> Option<bool> {
+        self.get(name)?.1.as_bool()
     }
 
-    pub fn switch(&self, def: &SettingDef) -> Option<bool> {
-        self.get(def)?.1.as_bool()
-    }
-
-    /// Parses a setting's text, and adds the setting's origin to any error.
+    /// Parses a setting's text, or that of its default value, and adds the setting's origin to any error.
     pub fn parsed<T>(
         &self,
-        def: &SettingDef,
+        name: &str,
+        default: &str,
         parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, SettingError> {
-        let parse = |text| parse(text).map_err(|what| self.origin(def).error(what));
-        self.text(def).map(parse).transpose()
+    ) -> Result<T, SettingError> {
+        let text = self.get(name).and_then(|(_, value, _)| value.as_str());
+        parse(text.unwrap_or(default)).map_err(|what| self.origin(name).error(what))
     }
 
-    pub fn origin(&self, def: &SettingDef) -> Origin {
-        self.get(def).map_or(Origin::Default, |(.., origin)| origin.clone())
+    pub fn origin(&self, name: &str) -> Origin {
+        self.get(name).map_or(Origin::Default, |(.., origin)| origin.clone())
     }
 }
 

@@ -35,48 +35,24 @@ pub use quantities::{limit_argument, watch_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 
-use self::definition::{
-    ASCII, DENSITY, INTERVAL, MOUSE, ON_EXIT, ON_IDLE, ON_INCIDENT, PROBE_INTERVAL, READONLY,
-    RECORD_NAMES, SettingDef, THEME,
-};
+use self::definition::{AUTO, SETTINGS, SettingDef, Values};
 use self::file::WrittenSettings;
-use self::themes::AUTO;
 use crate::incident::Store;
 use crate::incident::{IncidentSink, Notifications};
-use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
-use crate::model::{Millis, Permissions};
 use crate::tui::Environment;
 use crate::tui::app::{App, Recording};
-use crate::tui::chrome::interval_text;
 use crate::tui::clipboard::Clipboard;
 use crate::tui::colours::Colours;
-use crate::tui::density::{DENSITIES, Density};
 use crate::tui::keymap::{Binding, Keymap};
 use crate::tui::theme::Theme;
 use crate::user_files::DirectoryError;
 
-const DEFAULT_INTERVAL: Millis = Millis(1_000);
-
 /// Settings after applying precedence and defaults.
 pub struct Settings {
-    pub interval: Millis,
+    pub values: Values,
     pub theme: Theme,
     pub keymap: Keymap,
-    pub density: Density,
-    pub mouse: bool,
-    /// True if signals and GPU probes are disabled.
-    pub readonly: bool,
-    /// Time between repeated probes while the probe screen is open.
-    pub probe_interval: Option<Millis>,
-    /// Command to run for each incident.
-    pub on_incident: Option<String>,
-    /// Time after which `on_incident` is run for an idle process.
-    on_idle: Option<Millis>,
-    /// True if `on_incident` is run for each GPU process that exits.
-    on_exit: bool,
-    /// True if names of tensors may be stored.
-    pub record_names: bool,
     /// Notifications that are not sent yet.
     pub notifications: Notifications,
     pub groups: Vec<Group>,
@@ -85,7 +61,6 @@ pub struct Settings {
     /// Path of the configuration file, which may not exist.
     config: Option<PathBuf>,
     clipboard: Clipboard,
-    theme_name: String,
     written: WrittenSettings,
 }
 
@@ -117,10 +92,10 @@ impl Settings {
     pub fn incident_sink(&self) -> Option<IncidentSink> {
         Some(IncidentSink {
             store: Store::of_this_user().ok()?,
-            on_incident: self.on_incident.clone(),
-            on_idle: self.on_idle,
-            on_exit: self.on_exit,
-            record_names: self.record_names,
+            on_incident: self.values.on_incident.clone(),
+            on_idle: self.values.on_idle,
+            on_exit: self.values.on_exit,
+            record_names: self.values.record_names,
             notifications: self.notifications.clone(),
         })
     }
@@ -131,52 +106,36 @@ impl Settings {
         terminal: &TerminalEnvironment,
         zone: TimeZone,
     ) -> Result<Self, SettingError> {
-        let theme_name = written.text(&THEME).unwrap_or(AUTO).to_owned();
-        let colours = match theme_name.as_str() {
+        let mut values = Values::of(&written)?;
+        if written.origin("ascii") == Origin::Default {
+            values.ascii = !terminal.is_utf8();
+        }
+        let colours = match values.theme.as_str() {
             AUTO => Colours::built_in(terminal.palette()),
-            name => themes.find(name, &written.origin(&THEME))?,
+            name => themes.find(name, &written.origin("theme"))?,
         };
-        let on_incident = on_incident(&written);
-        let on_idle = written.parsed(&ON_IDLE, quantities::idle_time)?.flatten();
-        let on_exit = written.switch(&ON_EXIT).unwrap_or(false);
-        for (def, is_on) in [(&ON_IDLE, on_idle.is_some()), (&ON_EXIT, on_exit)] {
-            if is_on && on_incident.is_none() {
-                let what =
-                    format!("{} needs a command; set {} as well", def.name, ON_INCIDENT.name);
-                return Err(written.origin(def).error(what));
+        for (name, is_on) in [("on_idle", values.on_idle.is_some()), ("on_exit", values.on_exit)] {
+            if is_on && values.on_incident.is_none() {
+                let what = format!("{name} needs a command; set on_incident as well");
+                return Err(written.origin(name).error(what));
             }
         }
-        let ascii = written.switch(&ASCII).unwrap_or(!terminal.is_utf8());
         Ok(Self {
-            interval: written
-                .parsed(&INTERVAL, quantities::interval_argument)?
-                .unwrap_or(DEFAULT_INTERVAL),
-            theme: Theme::with(colours, ascii, zone),
+            theme: Theme::with(colours, values.ascii, zone),
+            values,
             keymap: keymap(&written.bindings)?,
-            density: written.parsed(&DENSITY, density)?.unwrap_or_default(),
-            mouse: written.switch(&MOUSE).unwrap_or(true),
-            readonly: written.switch(&READONLY).unwrap_or(false),
-            on_incident,
-            on_idle,
-            on_exit,
-            record_names: written.switch(&RECORD_NAMES).unwrap_or(false),
             notifications: Notifications::default(),
-            probe_interval: written.parsed(&PROBE_INTERVAL, quantities::probe_interval)?.flatten(),
             groups: written.groups.clone(),
             unread: None,
             config: None,
             clipboard: terminal.clipboard(),
-            theme_name,
             written,
         })
     }
 
     pub fn app(&self, recording: Option<Recording>) -> App {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
-        app.density = self.density;
-        app.mouse = self.mouse;
-        app.permissions = Permissions::readonly(self.readonly);
-        app.probe_interval = self.probe_interval;
+        self.values.apply(&mut app);
         app
     }
 
@@ -189,42 +148,13 @@ impl Settings {
     }
 
     pub fn resolved(&self) -> Vec<(&'static SettingDef, Value, Origin)> {
-        let is_ascii = self.theme.glyphs == crate::tui::theme::ASCII;
-        let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
-        let probe_interval = self.probe_interval.map(interval_text);
-        let probe_interval = probe_interval.unwrap_or_else(|| PROBE_INTERVAL.default.into());
-        let on_idle = self.on_idle.map(interval_text).unwrap_or_else(|| ON_IDLE.default.into());
-        let values: [(&'static SettingDef, Value); 11] = [
-            (&INTERVAL, interval_text(self.interval).into()),
-            (&THEME, self.theme_name.clone().into()),
-            (&DENSITY, density.into()),
-            (&ASCII, is_ascii.into()),
-            (&MOUSE, self.mouse.into()),
-            (&READONLY, self.readonly.into()),
-            (&ON_INCIDENT, self.on_incident.clone().unwrap_or_default().into()),
-            (&ON_IDLE, on_idle.into()),
-            (&ON_EXIT, self.on_exit.into()),
-            (&RECORD_NAMES, self.record_names.into()),
-            (&PROBE_INTERVAL, probe_interval.into()),
-        ];
-        values.into_iter().map(|(def, value)| (def, value, self.written.origin(def))).collect()
+        let values = SETTINGS.iter().zip(self.values.shown());
+        values.map(|(def, value)| (def, value, self.written.origin(def.name))).collect()
     }
 
     pub fn origin_of_keys(&self, action: &str) -> Origin {
         origin_of(&self.written.bindings, action).unwrap_or(Origin::Default)
     }
-}
-
-fn density(text: &str) -> Result<Density, String> {
-    let names = DENSITIES.iter().map(|(name, _)| *name);
-    let unknown = || format!("unknown density `{}`; {}", quoted(text), instead_of(text, names));
-    Density::named(text).ok_or_else(unknown)
-}
-
-/// Returns the `on_incident` command. An empty value disables a command from the configuration file.
-fn on_incident(written: &WrittenSettings) -> Option<String> {
-    let command = written.text(&ON_INCIDENT)?.trim();
-    (!command.is_empty()).then(|| command.to_owned())
 }
 
 fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {

@@ -18,13 +18,6 @@ struct DurationRange {
 /// Range of the sampling interval. NVML calls are too expensive to repeat more often than every 100 ms.
 const INTERVAL: DurationRange =
     DurationRange { name: "interval", range: 100..=3_600_000, hint: "use 100ms to 1h" };
-const PROBE_INTERVAL: DurationRange = DurationRange {
-    name: "probe interval",
-    range: 10_000..=86_400_000,
-    hint: "use 10s to 24h, or off",
-};
-const IDLE_TIME: DurationRange =
-    DurationRange { name: "idle time", range: 10_000..=86_400_000, hint: "use 10s to 24h, or off" };
 const MAP_INTERVAL: DurationRange = DurationRange {
     name: "map interval",
     range: 1_000..=86_400_000,
@@ -70,14 +63,9 @@ pub fn interval_argument(text: &str) -> Result<Millis, String> {
     INTERVAL.parse_on(text)
 }
 
-/// Parses a probe interval. Returns `None` for `off`.
-pub fn probe_interval(text: &str) -> Result<Option<Millis>, String> {
-    PROBE_INTERVAL.parse(text)
-}
-
-/// Parses the idle time of `on_idle`. Returns `None` for `off`.
-pub fn idle_time(text: &str) -> Result<Option<Millis>, String> {
-    IDLE_TIME.parse(text)
+/// Parses the value of a setting called `name`: a time from 10 s to 24 h, or `off`.
+pub fn time_or_off(name: &'static str, text: &str) -> Result<Option<Millis>, String> {
+    DurationRange { name, range: 10_000..=86_400_000, hint: "use 10s to 24h, or off" }.parse(text)
 }
 
 pub fn length_argument(text: &str) -> Result<Millis, String> {
@@ -135,7 +123,7 @@ mod tests {
     fn a_number_without_a_unit_is_a_number_of_seconds() {
         assert_eq!(interval_argument("5"), Ok(Millis(5_000)));
         assert_eq!(interval_argument("0.5"), Ok(Millis(500)));
-        assert_eq!(probe_interval("30"), Ok(Some(Millis(30_000))));
+        assert_eq!(time_or_off("t", "30"), Ok(Some(Millis(30_000))));
         assert_eq!(length_argument("5"), Ok(Millis(5_000)));
         assert_eq!(
             length_argument("soon"),
@@ -147,14 +135,16 @@ mod tests {
     fn parses_durations_within_their_range() {
         assert_eq!(interval_argument("250ms"), Ok(Millis(250)));
         assert_eq!(interval_argument("1m30s"), Ok(Millis(90_000)));
-        assert_eq!(probe_interval("5m"), Ok(Some(Millis(300_000))));
+        assert_eq!(time_or_off("t", "5m"), Ok(Some(Millis(300_000))));
         assert_eq!(maps_argument("1m"), Ok(MapPeriod::Period(Millis(60_000))));
         for off in ["off", "0"] {
-            assert_eq!(probe_interval(off), Ok(None));
+            assert_eq!(time_or_off("t", off), Ok(None));
             assert_eq!(maps_argument(off), Ok(MapPeriod::Never));
         }
-        for range in [&INTERVAL, &PROBE_INTERVAL, &MAP_INTERVAL] {
-            for wrong in ["", "0s", "-1s", "5ms", "25h", "soon", ".", "1.2.3"] {
+        for wrong in ["", "0s", "-1s", "5ms", "25h", "soon", ".", "1.2.3"] {
+            let error = time_or_off("probe interval", wrong).expect_err(wrong);
+            assert!(error.ends_with("use 10s to 24h, or off"), "{wrong}: {error}");
+            for range in [&INTERVAL, &MAP_INTERVAL] {
                 let error = range.parse(wrong).expect_err(wrong);
                 assert!(error.ends_with(range.hint), "{wrong}: {error}");
             }

@@ -3,15 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::definition::THEME;
+use super::definition::AUTO;
 use super::file::{Origin, SettingError, read_text};
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};
-
-/// Special theme name that makes gputop choose a theme from the terminal's environment variables.
-pub const AUTO: &str = "auto";
 
 #[derive(Debug, Default)]
 pub struct Themes {
@@ -44,7 +41,7 @@ impl Themes {
         };
         let unknown = || {
             let instead = instead_of(name, names());
-            origin.error(format!("unknown {} `{}`; {instead}", THEME.name, quoted(name)))
+            origin.error(format!("unknown theme `{}`; {instead}", quoted(name)))
         };
         let palette = Palette::named(name).ok_or_else(unknown)?;
         Ok(Colours::built_in(palette))

@@ -1,4 +1,3 @@
-use super::super::definition::{ASCII, INTERVAL, THEME};
 use super::*;
 
 fn parse(text: &str) -> Result<WrittenSettings, String> {
@@ -79,15 +78,17 @@ fn flags_override_variables_and_variables_override_the_file() {
         "GPUTOP_THEME" => Some("dark".to_owned()),
         _ => Some(String::new()),
     };
-    let flags = vec![(&INTERVAL, Value::from("2s"))];
+    let interval = SETTINGS.iter().find(|def| def.name == "interval").expect("a setting");
+    let flags = vec![(interval, Value::from("2s"))];
     let written = file.overridden(flags, &variable).expect("valid settings");
-    let origin = |def: &SettingDef| written.origin(def).to_string();
-    assert_eq!(written.text(&INTERVAL), Some("2s"));
-    assert_eq!(origin(&INTERVAL), "--interval");
-    assert_eq!(written.text(&THEME), Some("dark"));
-    assert_eq!(origin(&THEME), "GPUTOP_THEME");
-    assert_eq!(written.switch(&ASCII), Some(true));
-    assert_eq!(origin(&ASCII), "c.toml, line 3");
+    let origin = |name: &str| written.origin(name).to_string();
+    let text = |name: &str| written.parsed(name, "", |text| Ok(text.to_owned())).expect("a text");
+    assert_eq!(text("interval"), "2s");
+    assert_eq!(origin("interval"), "--interval");
+    assert_eq!(text("theme"), "dark");
+    assert_eq!(origin("theme"), "GPUTOP_THEME");
+    assert_eq!(written.switch("ascii"), Some(true));
+    assert_eq!(origin("ascii"), "c.toml, line 3");
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn parses_switches_in_the_environment() {
         let text = text.to_owned();
         let variable = move |name: &str| (name == "GPUTOP_ASCII").then(|| text.clone());
         let written = WrittenSettings::default().overridden(Vec::new(), &variable);
-        written.map(|written| written.switch(&ASCII)).map_err(|error| error.to_string())
+        written.map(|written| written.switch("ascii")).map_err(|error| error.to_string())
     };
     assert_eq!(ascii("1"), Ok(Some(true)));
     assert_eq!(ascii("false"), Ok(Some(false)));
