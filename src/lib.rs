@@ -19,6 +19,7 @@
 //! - `incident`: diagnoses updates, and merges and saves the resulting incidents.
 //! - `summary`: summarizes one recording, or compares two.
 //! - `user_files`: opens files and directories of this user.
+//! - `child_exit`: waits for child processes, within a limit.
 //! - `open_files`: raises the limit on open files and divides it among gputop's long-lived files.
 //! - `cli`: connects the modules.
 //!
@@ -28,6 +29,7 @@
 //! not built, and gputop is only a client for remote hosts, recordings and logs. This also works on macOS
 //! (`.ci/typecheck`).
 
+mod child_exit;
 pub mod cli;
 #[cfg(local)]
 pub mod collect;

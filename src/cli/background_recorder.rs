@@ -7,7 +7,7 @@ use std::io::{PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, WrapErr, bail};
@@ -17,6 +17,7 @@ use super::print::say;
 use super::record;
 use super::settings::Flags;
 use super::summary::{add_fit, summarize};
+use crate::child_exit::exit_within;
 use crate::export::summary::short;
 use crate::model::process::ProcessKey;
 use crate::source::layout::FILE_EXTENSION;
@@ -24,7 +25,6 @@ use crate::source::replay::Recording;
 
 /// Maximum time to complete the recording after the command has exited.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct BackgroundRecorder {
     child: Child,
@@ -83,17 +83,8 @@ impl BackgroundRecorder {
 
     fn stop(&mut self) -> Result<()> {
         drop(self.child.stdin.take());
-        let deadline = Instant::now() + FINISH_TIMEOUT;
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break status;
-            }
-            if Instant::now() >= deadline {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                bail!("the recording was not completed in time");
-            }
-            std::thread::sleep(POLL_INTERVAL);
+        let Some(status) = exit_within(&mut self.child, FINISH_TIMEOUT)? else {
+            bail!("the recording was not completed in time");
         };
         if !status.success() {
             let mut text = String::new();

@@ -1,10 +1,10 @@
 //! Runs commands in the surrounding tmux with a timeout, so that a hung tmux server does not block the caller.
 
 use std::io::{self, Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use crate::child_exit::exit_within;
 use crate::model::text::visible;
 
 const TMUX_TIMEOUT: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub fn run(args: &[&str], input: &str) -> Result<String, String> {
         .spawn()
         .map_err(failed)?;
     let written = child.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
-    let Some(status) = wait(&mut child).map_err(failed)? else {
+    let Some(status) = exit_within(&mut child, TMUX_TIMEOUT).map_err(failed)? else {
         return Err(format!("`{command}`: no response after {} s", TMUX_TIMEOUT.as_secs()));
     };
     if status.success() && written.is_some_and(|written| written.is_ok()) {
@@ -45,20 +45,4 @@ fn read(pipe: Option<impl Read>) -> String {
     // Unreadable output is treated as empty.
     let _ = pipe.map(|pipe| pipe.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Waits for the command to exit. Returns `None` if it was killed after the timeout.
-fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + TMUX_TIMEOUT;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
 }

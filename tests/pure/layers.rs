@@ -15,11 +15,13 @@ struct Rule {
 const RULES: &[Rule] = &[
     // The limit on open files, of this process and its children.
     Rule { place: "open_files.rs", may: &[] },
+    // Waits for children.
+    Rule { place: "child_exit.rs", may: &[] },
     // The collector for hosts that only have `nvidia-smi`.
     Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
     // Creates and deletes the file of a recording.
     Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
-    Rule { place: "source", may: &["open_files", "model", "protocol"] },
+    Rule { place: "source", may: &["child_exit", "open_files", "model", "protocol"] },
     // Turns collected data into a stream, and receives requests.
     Rule { place: "collect/agent", may: &["open_files", "collect", "model", "protocol"] },
     Rule { place: "collect/local.rs", may: &["collect", "protocol"] },
@@ -27,6 +29,7 @@ const RULES: &[Rule] = &[
     Rule {
         place: "collect/logs",
         may: &[
+            "child_exit",
             "open_files",
             "collect",
             "model",
@@ -79,6 +82,7 @@ const RULES: &[Rule] = &[
         place: "tui",
         may: &[
             "allocator",
+            "child_exit",
             "dashboard",
             // Incidents and the numbers of a snapshot look the same on the screen and in print.
             "export::explanation",
@@ -101,6 +105,7 @@ const RULES: &[Rule] = &[
     Rule {
         place: "cli",
         may: &[
+            "child_exit",
             "open_files",
             "allocator",
             "collect",

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::child_exit::exit_within;
+
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_ANSWER: usize = 4 << 20;
 
@@ -60,14 +62,11 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
     }
     drop(output);
     // Wait for the program to exit, now that it has closed its output. A program that does not exit is killed.
-    while Instant::now() < deadline {
-        if let Some(status) = running.0.try_wait()? {
-            let failed = io::Error::other(format!("{} failed: {status}", program.display()));
-            return if status.success() { Ok(answer) } else { Err(failed) };
-        }
-        std::thread::sleep(Duration::from_millis(1));
+    match exit_within(&mut running.0, deadline.saturating_duration_since(Instant::now()))? {
+        Some(status) if status.success() => Ok(answer),
+        Some(status) => Err(io::Error::other(format!("{} failed: {status}", program.display()))),
+        None => Err(io::ErrorKind::TimedOut.into()),
     }
-    Err(io::ErrorKind::TimedOut.into())
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use super::outgoing::RequestWriter;
 use super::ssh::{Shared, agent, nvidia_smi};
 use super::suspend::suspended_time;
 use super::target::Target;
+use crate::child_exit::exit_within;
 use crate::model::{Hello, Link, Millis, Missing};
 use crate::open_files::restore_in;
 use crate::protocol::stream::{Feed, Source, stream};
@@ -69,15 +70,7 @@ impl Connection {
         let null = || Stdio::null();
         command.stdin(null()).stdout(null()).stderr(null());
         let Ok(mut child) = command.spawn() else { return };
-        let end = Instant::now() + HANG_UP_TIMEOUT;
-        while matches!(child.try_wait(), Ok(None)) {
-            if Instant::now() > end {
-                let _ = child.kill();
-                let _ = child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let _ = exit_within(&mut child, HANG_UP_TIMEOUT);
     }
 
     /// Returns the command that connects to the host. If `uses_nvidia_smi` is set, the command ignores an installed
@@ -128,17 +121,10 @@ pub fn end_all() {
 /// Ends a connection command and the processes that it has started. Returns the command's exit status.
 fn end_group(child: &mut Child, group: Pid) -> Option<ExitStatus> {
     let _ = killpg(group, Signal::SIGTERM);
-    let end = Instant::now() + KILL_TIMEOUT;
-    let mut status = None;
-    while status.is_none() && Instant::now() < end {
-        status = child.try_wait().ok()?;
-        if status.is_none() {
-            std::thread::sleep(EXIT_CHECK_INTERVAL);
-        }
-    }
+    let status = exit_within(child, KILL_TIMEOUT);
     // The group's ID is not reused while a process of the group is left. If none is left, nothing receives the signal.
     let _ = killpg(group, Signal::SIGKILL);
-    status.or_else(|| child.wait().ok())
+    status.ok()?.or_else(|| child.wait().ok())
 }
 
 /// Starts connecting to a remote host. The source reports the connection state, and dropping it closes the connection.
