@@ -128,7 +128,7 @@ pub fn run(args: &Args) -> Result<u8> {
     document.reported_pools = reported_by(proc_root, pid).others;
     let has_reported_pools = !document.reported_pools.is_empty();
     if args.json {
-        print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+        print_json(&document)?;
     } else {
         if document.devices.value().is_some() || has_reported_pools {
             print(&text(&document))?;
@@ -194,10 +194,9 @@ pub(super) fn maps(proc_root: &Path, pid: Pid) -> Result<(Vec<PoolMap>, &'static
 }
 
 fn read_running(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Failure> {
-    let readouts = in_use(complete_stats(attached)?).into_iter().map(|stats| {
-        let map = attached.map_and_stats(stats.ordinal);
-        (stats, map)
-    });
+    let readouts = in_use(complete_stats(attached)?)
+        .into_iter()
+        .map(|stats| (stats, attached.map_and_stats(stats.ordinal)));
     Ok(readouts.collect())
 }
 
@@ -233,10 +232,7 @@ fn read_while_paused(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>
     if stats.len() < attached.devices().len() {
         return Err(Failure::Busy);
     }
-    let readouts = in_use(stats).into_iter().map(|stats| {
-        let map = attached.try_map(stats.ordinal);
-        (stats, map)
-    });
+    let readouts = in_use(stats).into_iter().map(|stats| (stats, attached.try_map(stats.ordinal)));
     Ok(readouts.collect())
 }
 

@@ -19,7 +19,7 @@ use crate::diagnose::{
     Catalogue, LogFindings, diagnose, evidence::Measured, fatal_first, jobs, recovery,
 };
 use crate::export::cards;
-use crate::export::explanation::{self, Detail};
+use crate::export::explanation::{self, Detail, Document};
 use crate::incident::source_lines;
 use crate::model::text::visible;
 use crate::model::{Bytes, Incident};
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<u8> {
         incidents.iter_mut().for_each(redact::incident);
     }
     if args.json {
-        print_json(&explanation::json(&incidents)?)?;
+        print_json(&Document::of(&incidents))?;
     } else if args.markdown {
         print(&explanation::markdown(&incidents, args.all))?;
     } else if !incidents.is_empty() {

@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::print::{print, print_json, print_styled, say};
-use crate::export::explanation::{self, Detail, Others};
+use crate::export::explanation::{self, Detail, Document, Others};
 use crate::incident::{Listing, Store, StoreError, Uid};
 use crate::model::text::Escaped;
 use crate::model::{Incident, Record};
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Some(IncidentsCommand::Export { uid, json, .. }) => {
             with_incident(&store, uid, |_, record| {
                 if *json {
-                    print_json(&document(record)?)?;
+                    print_json(&Document::of([record]))?;
                 } else {
                     let incident = std::slice::from_ref(&record.incident);
                     print(&(explanation::markdown(incident, true) + &anonymous_scene(record)))?;
@@ -134,8 +134,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
             .iter()
             .rev()
             .map(|entry| IncidentRow { incident: &entry.record.incident, read: entry.is_read });
-        let document = IncidentsDocument { schema: SCHEMA, incidents: incidents.collect() };
-        print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+        print_json(&Document::of(incidents.collect::<Vec<_>>()))?;
     } else if !entries.is_empty() {
         let width = std::io::stdout().is_terminal().then(super::print::width);
         print(&table::text(&entries, &TimeZone::system(), width))?;
@@ -156,7 +155,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
 
 fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
     if json {
-        print_json(&document(record)?)?;
+        print_json(&Document::of([record]))?;
     } else {
         let style = super::print::style();
         let incident = Incident { time: None, ..record.incident.clone() };
@@ -209,23 +208,9 @@ fn anonymous_scene(record: &Record) -> String {
     format!("\n### Scene\n\n{text}\n")
 }
 
-const SCHEMA: u32 = 1;
-
-#[derive(Serialize)]
-struct IncidentsDocument<T> {
-    schema: u32,
-    incidents: Vec<T>,
-}
-
 #[derive(Serialize)]
 struct IncidentRow<'a> {
     #[serde(flatten)]
     incident: &'a Incident,
     read: bool,
-}
-
-/// Returns the complete incident record as JSON, in the format of `explain --json`.
-fn document(record: &Record) -> Result<String> {
-    let document = IncidentsDocument { schema: SCHEMA, incidents: vec![record] };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

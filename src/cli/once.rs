@@ -53,13 +53,13 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let (hello, frame) = frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_complete)?;
     if let Some(why) = dashboard::why_no_gpus(&frame) {
         if args.json {
-            print_json(&Document::new(&hello, frame, None).json()?)?;
+            print_json(&Document::new(&hello, frame, None))?;
         }
         super::print::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
         return Ok(1);
     }
     match (args.json, args.csv) {
-        (true, _) => print_json(&Document::new(&hello, frame, None).json()?)?,
+        (true, _) => print_json(&Document::new(&hello, frame, None))?,
         (_, true) => print(&export::csv::frame(&frame))?,
         _ => {
             let mut app = settings.app(None);

@@ -1,6 +1,7 @@
 //! Standard output and standard error: printing, and the width and style of what is printed.
 
 use color_eyre::Result;
+use serde::Serialize;
 
 use super::settings::has_terminal;
 use super::startup_state;
@@ -12,8 +13,8 @@ pub fn print(text: &str) -> Result<()> {
     print_styled(&Escaped(text).to_string())
 }
 
-pub fn print_json(json: &str) -> Result<()> {
-    print_styled(&json_escaped(json))
+pub fn print_json(document: &impl Serialize) -> Result<()> {
+    print_styled(&json_escaped(&(serde_json::to_string_pretty(document)? + "\n")))
 }
 
 /// Prints text that contains gputop's own escape sequences to standard output. The caller must escape all other text. A

@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<u8> {
 fn report(probe: &Probe, frame: &Frame, json: bool) -> Result<u8> {
     let is_done = matches!(probe.outcome, Outcome::Done | Outcome::NoContext);
     if json {
-        print_json(&(serde_json::to_string_pretty(probe)? + "\n"))?;
+        print_json(probe)?;
     } else if is_done {
         print(&export::probe::text(probe, &name(&probe.gpu, frame)))?;
     }

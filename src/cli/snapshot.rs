@@ -14,12 +14,12 @@ use super::print::{print, print_json};
 use super::progress::{Progress, WithProgress};
 use super::settings::{ScreenArgs, Settings, has_terminal};
 use crate::export::snapshot::{
-    AnalysedDevice, SnapshotOutput, comparison_json, comparison_text, json, text,
+    AnalysedSnapshot, comparison_document, comparison_text, document, text,
 };
 use crate::model::text::visible;
 use crate::snapshot::compare::{self, SnapshotMemory};
-use crate::snapshot::{self, DeviceAnalysis, Snapshot};
-use crate::tui::screens::snapshot::{Opened, SnapshotScreen};
+use crate::snapshot::{self, Snapshot};
+use crate::tui::screens::snapshot::SnapshotScreen;
 use crate::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 
 #[derive(Debug, clap::Args)]
@@ -45,22 +45,14 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
         return compare(args, other, settings);
     }
     let snapshot = read_devices(&args.file, args.device)?;
-    let name = name(&args.file);
-    let studies: Vec<DeviceAnalysis> = snapshot.devices.iter().map(DeviceAnalysis::of).collect();
+    let analysed = AnalysedSnapshot::of(name(&args.file), snapshot);
     if has_terminal() && !args.json {
-        let opened = Opened { name, snapshot, studies };
-        return dashboard::show_screen(Box::new(SnapshotScreen::new(opened)), &settings()?);
+        return dashboard::show_screen(Box::new(SnapshotScreen::new(analysed)), &settings()?);
     }
-    let devices = snapshot.devices.iter().zip(&studies);
-    let shown = SnapshotOutput {
-        name: &name,
-        snapshot: &snapshot,
-        devices: devices.map(|(device, study)| AnalysedDevice { device, study }).collect(),
-    };
     if args.json {
-        print_json(&json(&shown)?)?;
+        print_json(&document(&analysed))?;
     } else {
-        print(&text(&shown))?;
+        print(&text(&analysed))?;
     }
     Ok(0)
 }
@@ -80,7 +72,7 @@ fn compare(args: &Args, other: &Path, settings: impl FnOnce() -> Result<Settings
         return dashboard::show_screen(Box::new(screen), &settings()?);
     }
     if args.json {
-        print_json(&comparison_json(&names, &both)?)?;
+        print_json(&comparison_document(&names, &both))?;
     } else {
         print(&comparison_text(&names, &both))?;
     }

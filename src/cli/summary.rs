@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
     };
     match (args.json, args.markdown, args.html) {
-        (true, ..) => print_json(&export::json(&report)?)?,
+        (true, ..) => print_json(&report)?,
         (_, true, _) => print(&export::markdown(&report))?,
         (.., true) => print(&export::html(&report, &charts))?,
         _ => print(&export::text(&report, super::print::width()))?,
@@ -83,8 +83,7 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 fn name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    visible(name, 60)
+    visible(path.file_name().unwrap_or_default().as_encoded_bytes(), 60)
 }
 
 /// Summarizes a recording. Reads it once, in several threads, and diagnoses the minutes that contain events.

@@ -127,7 +127,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
         return dashboard::show_screen(Box::new(WhatifScreen::new(document)), &settings()?);
     }
     if args.json {
-        print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+        print_json(&document)?;
     } else {
         print(&document.text())?;
     }

@@ -187,7 +187,7 @@ fn explanations_show_no_secrets() {
         for shown in [
             explanation::text(&incidents, explanation::Detail::All, &style),
             explanation::markdown(&incidents, true),
-            explanation::json(&incidents).unwrap(),
+            serde_json::to_string_pretty(&explanation::Document::of(&incidents)).unwrap(),
         ] {
             assert_no_secret(&form.raw, shown.as_bytes());
         }

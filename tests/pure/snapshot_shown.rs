@@ -1,12 +1,13 @@
 //! The memory snapshot screen: each part at three sizes, and its keys.
 
+use gputop::export::snapshot::AnalysedSnapshot;
+use gputop::snapshot;
 use gputop::snapshot::compare::{SnapshotMemory, compare};
-use gputop::snapshot::{self, DeviceAnalysis};
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::screen::Effect;
-use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
+use gputop::tui::screens::snapshot::SnapshotScreen;
 use gputop::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
@@ -32,8 +33,7 @@ struct Shown {
 impl Shown {
     fn open(file: &[u8]) -> Self {
         let snapshot = snapshot::read(file, file.len() as u64).expect("a snapshot");
-        let studies = snapshot.devices.iter().map(DeviceAnalysis::of).collect();
-        let opened = Opened { name: "train.pickle".into(), snapshot, studies };
+        let opened = AnalysedSnapshot::of("train.pickle".into(), snapshot);
         let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         Self {

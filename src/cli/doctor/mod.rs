@@ -100,7 +100,7 @@ fn report(checks: Vec<Check>, schedule: Vec<Call>) -> Report {
 
 fn print_report(args: &Args, report: &Report) -> Result<u8> {
     if args.json {
-        print_json(&(serde_json::to_string_pretty(report)? + "\n"))?;
+        print_json(report)?;
     } else {
         print(&text(report))?;
     }
@@ -151,8 +151,7 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
         }
         Err(_) => {
             let found = format!("no answer within {} s", DRIVER_TIMEOUT.as_secs());
-            let fix = "dmesg | grep -i -e nvrm -e xid";
-            (Check::new(name, false, found, fix), None)
+            (Check::new(name, false, found, "dmesg | grep -i -e nvrm -e xid"), None)
         }
     }
 }

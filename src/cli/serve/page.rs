@@ -8,10 +8,11 @@ use tokio::sync::watch;
 
 use super::super::dashboard::why_no_gpus;
 use crate::cli::print::say;
+use crate::export::explanation::severity;
 use crate::export::metrics::{self, Format, HostMetrics, HostState, IncidentCount, Options};
 use crate::incident::{WatchResult, Watcher};
 use crate::model::newest::Newest;
-use crate::model::{Frame, IncidentKey, Link, Record, Severity};
+use crate::model::{Frame, IncidentKey, Link, Record};
 use crate::protocol::Update;
 use crate::protocol::stream::Source;
 
@@ -95,12 +96,7 @@ impl HostStatus {
         }
         self.updates += 1;
         self.counted.push(key.clone());
-        let severity = match incident.severity {
-            Severity::Fatal => "fatal",
-            Severity::Caught => "caught",
-            Severity::Note => "note",
-            Severity::Unknown => "unknown",
-        };
+        let severity = severity(incident.severity);
         let last = key.time.0 as f64 / 1_000.0;
         let is_same =
             |row: &&mut IncidentCount| row.card == incident.id && row.severity == severity;

@@ -18,18 +18,17 @@ pub use text::{Detail, MAX_FIXES, Style, lines, text};
 
 use serde::Serialize;
 
-use crate::model::Incident;
-
 const SCHEMA: u32 = 1;
 
+/// The output of `--json`, with the most important or newest incident first.
 #[derive(Serialize)]
-struct Document<'a> {
+pub struct Document<T> {
     schema: u32,
-    incidents: &'a [Incident],
+    incidents: T,
 }
 
-/// Returns the output of `explain --json`. The most important incident comes first.
-pub fn json(incidents: &[Incident]) -> serde_json::Result<String> {
-    let document = Document { schema: SCHEMA, incidents };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+impl<T> Document<T> {
+    pub fn of(incidents: T) -> Self {
+        Self { schema: SCHEMA, incidents }
+    }
 }

@@ -291,8 +291,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
         hosts.iter().map(|host| {
             let state = ("state", host.state.word().into());
             let is_up = host.state == HostState::Up;
-            let labels = with(&host_labels(host.name.as_ref()), [state]);
-            (labels, f64::from(u8::from(is_up)))
+            (with(&host_labels(host.name.as_ref()), [state]), f64::from(u8::from(is_up)))
         }),
     )?;
     let frames = hosts.iter().filter_map(|host| {
@@ -437,8 +436,7 @@ fn write_incidents(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result
             host.incidents.iter().map(|incidents| {
                 let card = ("card", label(&incidents.card));
                 let severity = ("severity", Cow::Borrowed(incidents.severity));
-                let labels = with(&host_labels(host.name.as_ref()), [card, severity]);
-                (labels, incidents)
+                (with(&host_labels(host.name.as_ref()), [card, severity]), incidents)
             })
         });
         rows.collect::<Vec<_>>()

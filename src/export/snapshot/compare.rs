@@ -53,7 +53,7 @@ struct Change<'s> {
     frames: Vec<&'s StackFrame>,
 }
 
-pub fn comparison_json(names: &[String; 2], both: &Comparison) -> serde_json::Result<String> {
+pub fn comparison_document<'s>(names: &'s [String; 2], both: &'s Comparison) -> impl Serialize {
     let device = |device: &'_ DeviceChange| {
         let change = |change: &StackChange| Change {
             kind: change.kind,
@@ -83,13 +83,7 @@ pub fn comparison_json(names: &[String; 2], both: &Comparison) -> serde_json::Re
         }
     };
     let [a, b] = names;
-    let document = ComparisonDocument {
-        schema: SCHEMA,
-        a,
-        b,
-        devices: both.devices.iter().map(device).collect(),
-    };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    ComparisonDocument { schema: SCHEMA, a, b, devices: both.devices.iter().map(device).collect() }
 }
 
 fn total(device: &DeviceChange, kind: ChangeKind) -> Total {

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::Bucket;
-use crate::export::snapshot::output::{AnalysedDevice, NO_TRACE, SnapshotOutput};
+use crate::export::snapshot::text::{AnalysedSnapshot, NO_TRACE};
 use crate::model::frame::SCHEMA;
 use crate::model::{Bytes, PoolId, PoolKind, Reading, Reason, StackFrame};
 use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Setting, Snapshot, StackId, TraceEvent};
+use crate::snapshot::{Device, DeviceAnalysis, Setting, Snapshot, StackId, TraceEvent};
 
 /// Maximum number of stacks in each list of the JSON document. The remaining stacks hold hardly any memory.
 const MAX_STACKS: usize = 200;
@@ -94,19 +94,23 @@ struct Oom<'s> {
     frames: Vec<&'s StackFrame>,
 }
 
-pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
+/// Returns the output of `snapshot --json`.
+pub fn document(shown: &AnalysedSnapshot) -> impl Serialize {
     let settings = shown.snapshot.settings.iter();
-    let document = JsonDocument {
+    let devices = shown.devices();
+    JsonDocument {
         schema: SCHEMA,
-        file: shown.name,
+        file: &shown.name,
         allocator_settings: settings.map(|(k, v)| (k.as_str(), v)).collect(),
-        devices: shown.devices.iter().map(|studied| device(shown.snapshot, studied)).collect(),
-    };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+        devices: devices.map(|(of, study)| device(&shown.snapshot, of, study)).collect(),
+    }
 }
 
-fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> JsonDevice<'s> {
-    let AnalysedDevice { device, study } = *studied;
+fn device<'s>(
+    snapshot: &'s Snapshot,
+    device: &'s Device,
+    study: &'s DeviceAnalysis,
+) -> JsonDevice<'s> {
     let found = &study.fragmentation;
     let segments = device.map.segments.iter().map(|segment| JsonSegment {
         address: segment.address,
@@ -121,7 +125,7 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> JsonDevic
     let trace = if device.events.is_empty() {
         Reading::missing(Reason::NotRead, NO_TRACE)
     } else {
-        Reading::Value(trace(snapshot, studied))
+        Reading::Value(trace(snapshot, device, study))
     };
     JsonDevice {
         ordinal: device.ordinal,
@@ -142,8 +146,11 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> JsonDevic
     }
 }
 
-fn trace<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> JsonTrace<'s> {
-    let AnalysedDevice { device, study } = *studied;
+fn trace<'s>(
+    snapshot: &'s Snapshot,
+    device: &'s Device,
+    study: &'s DeviceAnalysis,
+) -> JsonTrace<'s> {
     let stacks = &snapshot.stacks;
     let span = study.span(device);
     let events = device.events.len();

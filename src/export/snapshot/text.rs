@@ -2,28 +2,50 @@
 
 use std::fmt::Write as _;
 
-use crate::export::snapshot::output::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::model::units::Bytes;
 use crate::snapshot::history::{Amount, ByStack};
 use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Setting, Snapshot, TraceEvent};
+use crate::snapshot::{Device, DeviceAnalysis, Setting, Snapshot, TraceEvent};
 
 const MAX_LINES: usize = 20;
 
-pub fn text(shown: &SnapshotOutput<'_>) -> String {
+/// A snapshot with the analysis of each device, as it is printed and shown.
+#[derive(Debug)]
+pub struct AnalysedSnapshot {
+    /// Name of the file.
+    pub name: String,
+    pub snapshot: Snapshot,
+    /// One analysis for each device of the snapshot.
+    pub studies: Vec<DeviceAnalysis>,
+}
+
+impl AnalysedSnapshot {
+    pub fn of(name: String, snapshot: Snapshot) -> Self {
+        let studies = snapshot.devices.iter().map(DeviceAnalysis::of).collect();
+        Self { name, snapshot, studies }
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = (&Device, &DeviceAnalysis)> {
+        self.snapshot.devices.iter().zip(&self.studies)
+    }
+}
+
+pub const NO_TRACE: &str = "no history recorded; call `torch.cuda.memory._record_memory_history()` at the start of the program";
+
+pub fn text(shown: &AnalysedSnapshot) -> String {
     let mut out = format!("{}\n", shown.name);
-    let settings = settings(shown.snapshot);
+    let settings = settings(&shown.snapshot);
     let width = settings.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in settings {
         let _ = writeln!(out, "  {name:<width$}  {value}");
     }
-    for studied in &shown.devices {
-        let _ = writeln!(out, "\ndevice {}", studied.device.ordinal);
-        write_pool(&mut out, studied);
-        write_free(&mut out, studied);
+    for (device, study) in shown.devices() {
+        let _ = writeln!(out, "\ndevice {}", device.ordinal);
+        write_pool(&mut out, device, study);
+        write_free(&mut out, study);
         let stacks = &shown.snapshot.stacks;
-        write_holders(&mut out, studied, stacks);
-        write_trace(&mut out, studied, stacks);
+        write_holders(&mut out, device, study, stacks);
+        write_trace(&mut out, device, study, stacks);
     }
     out
 }
@@ -53,8 +75,7 @@ pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
     shown.collect()
 }
 
-fn write_pool(out: &mut String, studied: &AnalysedDevice<'_>) {
-    let AnalysedDevice { device, study } = *studied;
+fn write_pool(out: &mut String, device: &Device, study: &DeviceAnalysis) {
     let found = &study.fragmentation;
     let lines = [
         ("allocated", found.allocated),
@@ -72,8 +93,8 @@ fn write_pool(out: &mut String, studied: &AnalysedDevice<'_>) {
     let _ = writeln!(out, "  {:<22}{:>14}", "segments", device.map.segments.len());
 }
 
-fn write_free(out: &mut String, studied: &AnalysedDevice<'_>) {
-    let histogram = &studied.study.fragmentation.histogram;
+fn write_free(out: &mut String, study: &DeviceAnalysis) {
+    let histogram = &study.fragmentation.histogram;
     if histogram.is_empty() {
         return;
     }
@@ -84,16 +105,15 @@ fn write_free(out: &mut String, studied: &AnalysedDevice<'_>) {
     }
 }
 
-fn write_holders(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) {
-    let list = studied.study.by_stack(studied.device);
+fn write_holders(out: &mut String, device: &Device, study: &DeviceAnalysis, stacks: &Stacks) {
+    let list = study.by_stack(device);
     if !list.is_empty() {
         out.push_str("\nallocated, by stack\n");
         write_list(out, stacks, &list, UNKNOWN);
     }
 }
 
-fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) {
-    let AnalysedDevice { device, study } = *studied;
+fn write_trace(out: &mut String, device: &Device, study: &DeviceAnalysis, stacks: &Stacks) {
     let count = device.events.len();
     if count == 0 {
         let _ = writeln!(out, "\n{NO_TRACE}");

@@ -12,7 +12,3 @@ pub use html::{Chart, html};
 pub use markdown::markdown;
 pub use table::duration;
 pub use text::{short, text};
-
-pub fn json(report: &Report) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(report)? + "\n")
-}

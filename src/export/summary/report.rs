@@ -18,8 +18,7 @@ impl Report {
         match self {
             Self::Run(run) => (run.recording.clone(), sections(run)),
             Self::Comparison(both) => {
-                let title = format!("A: {}, B: {}", both.a.recording, both.b.recording);
-                (title, compared(both))
+                (format!("A: {}, B: {}", both.a.recording, both.b.recording), compared(both))
             }
         }
     }

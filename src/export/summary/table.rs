@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::model::{Bytes, Millis, Percent, Severity};
+use crate::export::explanation::severity;
+use crate::model::{Bytes, Millis, Percent};
 use crate::summary::{
     ComparedSubject, Energy, GpuSummary, IncidentSummary, Percentiles, PoolSummary, ProcessSummary,
     Quantity, RunComparison, RunSummary,
@@ -256,12 +257,7 @@ fn warnings(run: &RunSummary) -> impl Iterator<Item = String> {
 
 /// Formats an incident as one line, and its first fix as a second line.
 pub fn incident(incident: &IncidentSummary) -> Vec<String> {
-    let severity = match incident.severity {
-        Severity::Note => "note",
-        Severity::Caught => "caught",
-        Severity::Fatal => "fatal",
-        Severity::Unknown => "unknown",
-    };
+    let severity = severity(incident.severity);
     let subject = match (incident.process, incident.gpu) {
         (Some(process), _) => format!(" PID {}", process.pid),
         (None, Some(gpu)) => format!(" GPU {gpu}"),

@@ -16,7 +16,7 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-pub use self::state::{Opened, SnapshotScreen};
+pub use self::state::SnapshotScreen;
 use self::state::{PANES, Pane};
 use crate::tui::action::Action;
 use crate::tui::app::App;

@@ -67,10 +67,8 @@ impl SnapshotScreen {
         let mut below = self.under(device, study);
         let max_lines = if is_cramped(area) { 1 } else { below.len() };
         below.truncate(max_lines.min(usize::from(area.height.saturating_sub(3))));
-        let rows = u16::try_from(below.len()).unwrap_or(0);
-        let [chart, lines] = split_bottom(area, rows);
-        let cursor = Some(self.time.position());
-        self.time.chart(device, study, cursor, chart, buffer, theme);
+        let [chart, lines] = split_bottom(area, u16::try_from(below.len()).unwrap_or(0));
+        self.time.chart(device, study, Some(self.time.position()), chart, buffer, theme);
         put_lines(buffer, margin(lines), &below, theme);
     }
 

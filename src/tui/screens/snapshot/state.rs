@@ -8,8 +8,8 @@ use ratatui::layout::Rect;
 use super::frames::{Frames, blocks_text};
 use super::stack_list::StackList;
 use super::time;
-use crate::export::snapshot::UNKNOWN;
-use crate::snapshot::{Device, DeviceAnalysis, Snapshot};
+use crate::export::snapshot::{AnalysedSnapshot, UNKNOWN};
+use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::action::Action;
 use crate::tui::screen::{Effect, is_small};
 use crate::tui::text_field::TextField;
@@ -17,16 +17,6 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{split_bottom, split_top};
 use crate::tui::widgets::cells::put_all;
 use crate::tui::widgets::segment_map::MapPane;
-
-/// A snapshot and all data computed from it.
-#[derive(Debug)]
-pub struct Opened {
-    /// File name, escaped for display.
-    pub name: String,
-    pub snapshot: Snapshot,
-    /// One analysis per device.
-    pub studies: Vec<DeviceAnalysis>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pane {
@@ -46,7 +36,7 @@ pub(super) const PANES: [(Pane, &str); 5] = [
 ];
 
 pub struct SnapshotScreen {
-    pub(super) opened: Rc<Opened>,
+    pub(super) opened: Rc<AnalysedSnapshot>,
     /// Index of the displayed device.
     pub(super) device_index: usize,
     pub(super) pane: Pane,
@@ -62,7 +52,7 @@ pub struct SnapshotScreen {
 }
 
 impl SnapshotScreen {
-    pub fn new(opened: Opened) -> Self {
+    pub fn new(opened: AnalysedSnapshot) -> Self {
         let mut screen = Self {
             opened: Rc::new(opened),
             device_index: 0,

@@ -189,8 +189,7 @@ impl Window {
             self.to.to_string()
         };
         // Snapshots are often taken after a failure, so leave room for the failure mark beside the label.
-        let right = plot.right().saturating_sub(2).max(plot.x);
-        put_right(buffer, plot.x, right, y, &end, dim);
+        put_right(buffer, plot.x, plot.right().saturating_sub(2).max(plot.x), y, &end, dim);
         for (x, span) in (plot.left()..plot.right()).zip(spans) {
             if span.ooms > 0 {
                 put_glyph(buffer, x, y, theme.glyphs.oom, theme.style(Role::Bad));
