@@ -101,8 +101,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
 /// Returns the display name of a recording: its file name without `ending`.
 fn name(file: &Path, ending: &str) -> String {
     let name = file.file_name().unwrap_or_default().as_encoded_bytes();
-    let stem = name.strip_suffix(ending.as_bytes()).unwrap_or(name);
-    visible(stem, 40)
+    visible(name.strip_suffix(ending.as_bytes()).unwrap_or(name), 40)
 }
 
 /// Replaces each directory in `paths` with its recordings, sorted by name.

@@ -212,8 +212,7 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Allocati
         let mut still_live: HashMap<(u64, u64), usize> = HashMap::new();
         let mut new = Vec::new();
         for block in live {
-            let size = block.requested.unwrap_or(block.size).0;
-            let key = (block.address, size);
+            let key = (block.address, block.requested.unwrap_or(block.size).0);
             match open.remove(&key) {
                 Some(at) => drop(still_live.insert(key, at)),
                 None => new.push(key),

@@ -225,8 +225,7 @@ impl RunEvidence {
     fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
         let files = self.files.iter().filter_map(|file| file.read(catalogue));
         let outputs = self.outputs.iter().map(|output| output.read(catalogue));
-        let is_whole = self.outputs.iter().all(CapturedOutput::is_whole);
-        (outputs.chain(files).collect(), is_whole)
+        (outputs.chain(files).collect(), self.outputs.iter().all(CapturedOutput::is_whole))
     }
 }
 

@@ -64,8 +64,7 @@ pub fn smallest_gpu(
     let outside = processes[at].outside_peak;
     let outside = outside.ok_or(UnprovenFit::OutsideUnknown)?;
     let outside = Bytes(outside.0.saturating_add(reserved.0));
-    let conf = trace.recorded.conf.as_deref().unwrap_or_default();
-    let rules = Config::parse(conf).rules(torch);
+    let rules = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default()).rules(torch);
     if replay(trace, &rules, Room::UNLIMITED).peak_reserved != peak {
         return Err(UnprovenFit::Inexact);
     }

@@ -177,11 +177,9 @@ impl FrameLine<'_> {
 
     /// Returns the process details read from the kernel, or an empty list if they are unreadable.
     pub fn described_processes(&self) -> Vec<Process> {
-        let parsed = self.processes.map(|list| list.get().as_bytes());
-        let text = self.skipped_processes.or(parsed);
+        let text = self.skipped_processes.or(self.processes.map(|list| list.get().as_bytes()));
         let list = text.map(|text| bounded_json::read::<ProcessList>(text, MAX_PROCESSES_MEMORY));
-        let list = list.and_then(Result::ok).unwrap_or_default().0.list;
-        Arc::unwrap_or_clone(list)
+        Arc::unwrap_or_clone(list.and_then(Result::ok).unwrap_or_default().0.list)
     }
 }
 

@@ -194,8 +194,7 @@ impl Totals {
             totals.name = gpu.name.clone().into_owned();
         }
         totals.total = gpu.memory.total.get().or(totals.total);
-        let reserved = gpu.memory.reserved.get();
-        totals.driver_reserved = totals.driver_reserved.max(reserved);
+        totals.driver_reserved = totals.driver_reserved.max(gpu.memory.reserved.get());
         if let Some(used) = gpu.memory.taken() {
             totals.used.add(used, used, time);
         }

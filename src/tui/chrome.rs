@@ -78,8 +78,7 @@ pub fn link_text(link: &Link) -> Option<(String, Role)> {
         Link::Up => None,
         Link::Connecting => Some((" connecting ".into(), Role::Warn)),
         Link::Later { begins_in } => {
-            let words = format!(" starts in {} ", span_text(*begins_in));
-            Some((words, Role::Dim))
+            Some((format!(" starts in {} ", span_text(*begins_in)), Role::Dim))
         }
         Link::Silent { since } => Some((format!(" silent {} ", span_text(*since)), Role::Warn)),
         Link::Lost { since, .. } => Some((format!(" no link {} ", span_text(*since)), Role::Bad)),
@@ -150,8 +149,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
 
 /// Draws the header of a screen that shows a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
-    let line = margin(area);
-    put_line(buffer, line, text, Role::Title, &app.theme);
+    put_line(buffer, margin(area), text, Role::Title, &app.theme);
 }
 
 pub fn interval_text(interval: Millis) -> String {
@@ -453,8 +451,7 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
         return;
     }
     let (hints, end) = hints(app, screen, is_first, area);
-    let warn = theme.style(Role::Warn);
-    put_right(buffer, area.x, end, area.y, &arrangement(app, screen), warn);
+    put_right(buffer, area.x, end, area.y, &arrangement(app, screen), theme.style(Role::Warn));
     for hint in hints {
         let key = if hint.is_right { dim } else { theme.style(Role::Key) };
         let pieces = [(hint.key.as_str(), key), (" ", dim), (hint.word, dim)];

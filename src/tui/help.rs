@@ -64,8 +64,7 @@ impl Help {
             Action::Back | Action::Quit | Action::Help => return Effect::Close,
             action => {
                 let page = self.page(app, screen, area);
-                let shown = usize::from(page.inner.height);
-                self.scroll.act(action, page.rows.len(), shown);
+                self.scroll.act(action, page.rows.len(), usize::from(page.inner.height));
             }
         }
         Effect::Done
@@ -85,8 +84,7 @@ impl Help {
             }
         }
         if rows.is_empty() {
-            let text = "No key or term matches";
-            put_line(buffer, inner, text, Role::Warn, theme);
+            put_line(buffer, inner, "No key or term matches", Role::Warn, theme);
         }
         self.draw_edge(below, inner, app, buffer);
     }

@@ -18,15 +18,13 @@ pub const WORDS: [(&str, &str); 3] = [
 pub fn of_gpu(app: &App, gpu: &GpuUuid) -> Vec<Mark> {
     let ended = app.ended.iter().filter(|e| e.exit.gpus.contains(gpu));
     let exits = ended.map(|ended| exit(app, ended.mono));
-    let incidents = incidents(app, |known| known.gpus.contains(gpu));
-    exits.chain(incidents).collect()
+    exits.chain(incidents(app, |known| known.gpus.contains(gpu))).collect()
 }
 
 /// Returns the marks for a process: its exit, if any, and its incidents.
 pub fn of_process(app: &App, process: ProcessKey, ended: Option<Mono>) -> Vec<Mark> {
     let exit = ended.map(|at| exit(app, at));
-    let incidents = incidents(app, |known| known.processes.contains(&process));
-    exit.into_iter().chain(incidents).collect()
+    exit.into_iter().chain(incidents(app, |known| known.processes.contains(&process))).collect()
 }
 
 fn exit(app: &App, at: Mono) -> Mark {

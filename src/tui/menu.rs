@@ -255,8 +255,7 @@ impl Menu {
             Subject::Sort => {
                 let rows = sort_orders().into_iter().map(|order| {
                     let title = (sort_title(order).to_owned(), Role::Text);
-                    let current = (order == app.sort).then(current);
-                    std::iter::once(title).chain(current).collect()
+                    std::iter::once(title).chain((order == app.sort).then(current)).collect()
                 });
                 ("Sort by".into(), rows.collect(), "sort")
             }

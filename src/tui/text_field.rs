@@ -83,8 +83,7 @@ impl TextField {
         let width = line.width.saturating_sub(left);
         let skip = self.input.visual_scroll(usize::from(width.saturating_sub(1)));
         let shown: String = self.text().chars().skip(skip).collect();
-        let text = theme.style(Role::Text);
-        put(buffer, line.x + left, y, &shown, width, text);
+        put(buffer, line.x + left, y, &shown, width, theme.style(Role::Text));
         let at = self.input.visual_cursor().saturating_sub(skip);
         let caret = line.x + left + u16::try_from(at).unwrap_or(0);
         if caret < line.right() {

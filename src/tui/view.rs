@@ -375,8 +375,7 @@ impl View {
     /// Scrolls charts and tables through time. A recording is moved by the same time instead.
     fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
         if app.recording.is_none() {
-            let ended = self.top().exited_at(app);
-            app.scroll(direction, ended);
+            app.scroll(direction, self.top().exited_at(app));
             return Effect::Done;
         }
         let step = i64::try_from(app.time_window.step(app.now()).0).unwrap_or(i64::MAX);
@@ -688,8 +687,7 @@ impl View {
         if self.overlay.is_some() {
             return false;
         }
-        let body = self.body(app, area);
-        let charts = self.top().charts(app, body);
+        let charts = self.top().charts(app, self.body(app, area));
         charts.is_some_and(|charts| charts.contains(position))
     }
 

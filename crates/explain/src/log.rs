@@ -109,8 +109,7 @@ impl LogFindings {
     pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
         for sighting in &self.sightings {
-            let own = slice(&sighting.context, 0, sighting.own_context);
-            let piece = clean(whole_lines(own));
+            let piece = clean(whole_lines(slice(&sighting.context, 0, sighting.own_context)));
             let known = overlap(&out, &piece);
             let gap = if out.is_empty() || known > 0 { "" } else { "\n[...]\n" };
             if out.len() + gap.len() + piece.len() - known > max {

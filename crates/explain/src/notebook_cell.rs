@@ -12,8 +12,7 @@ pub(super) fn translated(fix: Fix) -> Fix {
         Some(change) => {
             let when = "in the first cell; restart the kernel and run it before torch is imported";
             let effects = [Some(when.to_owned()), fix.effect].into_iter().flatten();
-            let effect = effects.collect::<Vec<_>>().join("; ");
-            Fix { change, effect: Some(effect), ..fix }
+            Fix { change, effect: Some(effects.collect::<Vec<_>>().join("; ")), ..fix }
         }
         None => fix,
     }

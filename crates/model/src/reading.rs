@@ -181,8 +181,7 @@ fn accept<T, E>(value: Result<T, E>) -> Reading<T> {
 macro_rules! visit {
     ($($name:ident($kind:ty),)*) => {$(
         fn $name<E: de::Error>(self, v: $kind) -> Result<Self::Value, E> {
-            let source = IntoDeserializer::<value::Error>::into_deserializer(v);
-            Ok(accept(T::deserialize(source)))
+            Ok(accept(T::deserialize(IntoDeserializer::<value::Error>::into_deserializer(v))))
         }
     )*};
 }

@@ -434,8 +434,7 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
 
 /// Returns true if the error means that a process's directory, or the process itself, no longer exists.
 fn is_gone(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw);
-    matches!(errno, Some(Errno::ENOENT | Errno::ESRCH))
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENOENT | Errno::ESRCH))
 }
 
 #[cfg(test)]

@@ -69,8 +69,7 @@ fn sanitize(value: Value, name: &str, depth: usize) -> Value {
         }
         Value::Object(all) => {
             let all = all.into_iter().take(MAX_ENTRIES).map(|(name, value)| {
-                let value = sanitize(value, &name, depth + 1);
-                (visible(name.as_bytes(), 60), value)
+                (visible(name.as_bytes(), 60), sanitize(value, &name, depth + 1))
             });
             Value::Object(all.collect())
         }

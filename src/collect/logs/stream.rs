@@ -88,8 +88,7 @@ impl LogContent for Stream {
             let at = at.clamp(first, self.offset) - first;
             usize::try_from(at).unwrap_or(usize::MAX)
         };
-        let range = index(from)..index(to).max(index(from));
-        Ok(self.retained.range(range).copied().collect())
+        Ok(self.retained.range(index(from)..index(to).max(index(from))).copied().collect())
     }
 }
 

@@ -39,8 +39,7 @@ pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Con
     let (cgroup, environment) = (dir.cgroup(), dir.list("environ"));
     match &cgroup {
         Ok(text) => {
-            let environment = environment.as_ref().ok();
-            reading.containers.fill(process, text, &dir, environment);
+            reading.containers.fill(process, text, &dir, environment.as_ref().ok());
         }
         Err(error) => process.container = Reading::Missing(access.missing("the cgroup", error)),
     }

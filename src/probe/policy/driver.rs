@@ -45,8 +45,7 @@ impl<'d, D: Device> DriverBlocks<'d, D> {
     /// Returns the address ranges of pages that contain live blocks.
     fn pages(&self) -> Vec<(u64, u64)> {
         let pages = self.live.iter().map(|(address, size)| {
-            let end = (address + size).div_ceil(GRANULE) * GRANULE;
-            (address / GRANULE * GRANULE, end)
+            (address / GRANULE * GRANULE, (address + size).div_ceil(GRANULE) * GRANULE)
         });
         merged(pages)
     }

@@ -88,8 +88,7 @@ fn find_greeting(received: &[u8]) -> Option<(usize, RemoteProgram)> {
 /// Returns the last line that is not empty.
 pub(super) fn last_line(received: &[u8]) -> String {
     let mut lines = received.rsplit(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let line = lines.find(|line| !line.is_empty()).unwrap_or_default();
-    visible(line, 200)
+    visible(lines.find(|line| !line.is_empty()).unwrap_or_default(), 200)
 }
 
 #[cfg(test)]

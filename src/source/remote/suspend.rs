@@ -21,6 +21,5 @@ pub(super) fn suspended_time() -> Duration {
     let read = |clock| clock_gettime(clock).map_or(Duration::ZERO, Duration::from);
     let (awake, all) = CLOCKS;
     // Read the awake clock first, so that the difference is never negative.
-    let awake = read(awake);
-    read(all).saturating_sub(awake)
+    read(all).saturating_sub(read(awake))
 }

@@ -174,8 +174,7 @@ impl Recording {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;
         }
-        let at = minute.offset + minute.bytes;
-        let frame = self.contents.piece(at, minute.note).ok()?;
+        let frame = self.contents.piece(minute.offset + minute.bytes, minute.note).ok()?;
         let payload = payload_of(&frame, NOTE_MAGIC)?;
         let line = payload.iter().position(|&byte| byte == b'\n')?;
         let packed = zstd::stream::read::Decoder::new(payload.get(line + 1..)?).ok()?;

@@ -327,16 +327,14 @@ impl Group {
         let number = ordinal(&member.player.reader.recording, shown.position);
         let back = number.saturating_add_signed(frames.into());
         member.player.jump_into_minute(Target::Frame(back));
-        let monotonic = member.player.shown.map_or(shown.mono, |shown| shown.mono);
-        Some(member.wall(monotonic))
+        Some(member.wall(member.player.shown.map_or(shown.mono, |shown| shown.mono)))
     }
 
     fn seek(&mut self, to: Wall) {
         self.now = to.clamp(self.start, self.end);
         (self.due, self.pending_steps) = (Instant::now(), None);
         for member in &mut self.members {
-            let monotonic = member.monotonic(self.now);
-            member.player.jump_into_minute(Target::Time(monotonic));
+            member.player.jump_into_minute(Target::Time(member.monotonic(self.now)));
             member.player.finish_frame();
         }
         self.send_position();
@@ -350,8 +348,7 @@ impl Group {
     }
 
     fn send_position_to(&mut self, at: usize) {
-        let now = self.now;
-        self.members[at].send_link(now);
+        self.members[at].send_link(self.now);
         let member = &self.members[at];
         member.player.feed.push(self.position(|wall| member.monotonic(wall)));
     }

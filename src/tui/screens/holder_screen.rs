@@ -46,10 +46,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
     fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
             Action::Holders => Effect::Request(Request::Holders(self.holders())),
-            action => {
-                let table = R::table_area(self, app, body);
-                self.list.act(action, app, table)
-            }
+            action => self.list.act(action, app, R::table_area(self, app, body)),
         }
     }
 

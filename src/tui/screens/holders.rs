@@ -201,8 +201,7 @@ impl ListRow for HolderRow {
     fn act(&self, _index: usize, action: Action) -> Effect {
         match action {
             Action::Open => {
-                let group = HolderGroupScreen::new((self.process, self.key.clone()));
-                Effect::Open(Box::new(group))
+                Effect::Open(Box::new(HolderGroupScreen::new((self.process, self.key.clone()))))
             }
             _ => Effect::Ignored,
         }
@@ -210,8 +209,7 @@ impl ListRow for HolderRow {
 
     /// Hides the device column if there is only one device, and the growth columns if the growth is unknown.
     fn hidden(rows: &[(usize, &Self)]) -> Hidden {
-        let rows = rows.iter().map(|(_, row)| *row);
-        hidden(rows)
+        hidden(rows.iter().map(|(_, row)| *row))
     }
 }
 
@@ -233,8 +231,7 @@ fn hidden<'r>(rows: impl Iterator<Item = &'r HolderRow> + Clone) -> Hidden {
 /// Returns the table of holder groups as text.
 pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
     let view = View { hidden: hidden(rows.iter()), ..View::default() };
-    let height = u16::try_from(rows.len() + 1).unwrap_or(u16::MAX);
-    let area = Rect::new(0, 0, width, height);
+    let area = Rect::new(0, 0, width, u16::try_from(rows.len() + 1).unwrap_or(u16::MAX));
     let mut buffer = Buffer::empty(area);
     draw(COLUMNS, rows, |column, row| (column.cell)(row, theme), &view, area, &mut buffer, theme);
     text_of(&buffer)
@@ -313,8 +310,7 @@ fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Ro
         sentences.push((sentence(holders, &reading.growth), Role::Text));
         let advice_lines = advice_lines(holders, &reading.growth).into_iter();
         sentences.extend(advice_lines.map(|advice| (advice, Role::Warn)));
-        let free = free_for_activations(holders, app);
-        let estimates = estimates(holders, free).into_iter();
+        let estimates = estimates(holders, free_for_activations(holders, app)).into_iter();
         sentences.extend(estimates.map(|estimate| (estimate, Role::Text)));
         sentences.extend(holders.limit.clone().map(|limit| (limit, Role::Dim)));
     }
@@ -372,8 +368,7 @@ impl HolderList for HolderRow {
         let Some(reading) = screen.reading(app) else {
             let below = row(margin(area), area.y.saturating_add(1));
             if area.height > 1 {
-                let words = "Reading tensor names";
-                put_line(buffer, below, words, Role::Dim, theme);
+                put_line(buffer, below, "Reading tensor names", Role::Dim, theme);
             }
             return;
         };

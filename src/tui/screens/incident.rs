@@ -150,8 +150,7 @@ fn text_columns(area: Rect) -> Vec<Rect> {
         let [text, _] = split_left(area, MAX_WIDTH);
         return vec![text];
     }
-    let equal = [Constraint::Fill(1); 2];
-    Layout::horizontal(equal).spacing(COLUMN_GAP).split(area).to_vec()
+    Layout::horizontal([Constraint::Fill(1); 2]).spacing(COLUMN_GAP).split(area).to_vec()
 }
 
 fn text_width(area: Rect) -> usize {

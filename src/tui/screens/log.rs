@@ -195,8 +195,7 @@ impl Screen for LogScreen {
             put_line(buffer, line(y), &text, role, theme);
         }
         let position = format!(" {} ", self.position(app));
-        let bottom = area.bottom() - 1;
-        put_line_right(buffer, row(area, bottom), &position, Role::Dim, theme);
+        put_line_right(buffer, row(area, area.bottom() - 1), &position, Role::Dim, theme);
     }
 
     fn act(&mut self, action: Action, _app: &App, body: Rect) -> Effect {

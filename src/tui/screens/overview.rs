@@ -279,8 +279,7 @@ impl Overview {
             rows(gpu_rows + 1).min(tables.height.saturating_sub(5)).max(2).min(tables.height);
         let left = tables.height - gpus;
         let gap = u16::from(left >= 10);
-        let wanted = rows(app.lines.len().max(1) + 2);
-        let spare = left.saturating_sub(gap).saturating_sub(wanted);
+        let spare = left.saturating_sub(gap).saturating_sub(rows(app.lines.len().max(1) + 2));
         let memory = self.memory.is_some() && spare >= MIN_MEMORY_ROWS;
         let below = match spare {
             _ if compact => 0,
@@ -313,8 +312,7 @@ impl Overview {
     fn gpu_rows(&self, app: &App, rows: &[GpuRow], area: Rect) -> (usize, usize) {
         let on_gpu = self.process_cursor(app).is_none();
         let at = rows.iter().position(|row| on_gpu && row.position() == self.cursor).unwrap_or(0);
-        let height = usize::from(area.height.saturating_sub(1));
-        (at, scrolled(at, rows.len(), height))
+        (at, scrolled(at, rows.len(), usize::from(area.height.saturating_sub(1))))
     }
 
     /// Returns the row or heading at a mouse position.

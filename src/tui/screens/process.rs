@@ -441,8 +441,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
 /// Returns the areas of the facts and of the line that counts further ones, which is empty if all lines fit.
 fn facts_areas(area: Rect, lines: usize) -> [Rect; 2] {
     let area = margin(area);
-    let does_overflow = lines > usize::from(area.height) && area.height > 1;
-    split_bottom(area, u16::from(does_overflow))
+    split_bottom(area, u16::from(lines > usize::from(area.height) && area.height > 1))
 }
 
 impl Screen for ProcessScreen {

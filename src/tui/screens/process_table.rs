@@ -64,8 +64,7 @@ fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
         });
         let x = table.x + 1;
         let width = first_sum.unwrap_or(table.right()).saturating_sub(x);
-        let name = Rect::new(x, y, width, 1);
-        put_line(buffer, name, &group.words(), Role::Title, &app.theme);
+        put_line(buffer, Rect::new(x, y, width, 1), &group.words(), Role::Title, &app.theme);
     }
 }
 
@@ -180,8 +179,7 @@ fn draw<R>(
     if tags > 0 {
         let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
         for (y, _) in shown.filter(|(_, row)| has_tag(row)) {
-            let style = app.theme.style(Role::Key);
-            put_glyph(buffer, area.x, y, app.theme.glyphs.tag, style);
+            put_glyph(buffer, area.x, y, app.theme.glyphs.tag, app.theme.style(Role::Key));
         }
     }
     rows.len().saturating_sub(offset + height)

@@ -266,8 +266,7 @@ fn draw_grid(
     area: Rect,
     buffer: &mut Buffer,
 ) {
-    let headline = headline(app, area, buffer);
-    let [_, body] = split_top(area, headline);
+    let [_, body] = split_top(area, headline(app, area, buffer));
     if body.height == 0 {
         return;
     }

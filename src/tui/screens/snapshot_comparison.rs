@@ -172,8 +172,7 @@ impl SnapshotComparisonScreen {
 
     /// Returns the areas of the lines above the list, and of the list.
     fn areas(&self, area: Rect) -> [Rect; 2] {
-        let height = u16::try_from(self.head(area).len()).unwrap_or(u16::MAX);
-        split_top(area, height)
+        split_top(area, u16::try_from(self.head(area).len()).unwrap_or(u16::MAX))
     }
 
     fn open(&mut self, app: &App) -> Effect {
@@ -191,8 +190,7 @@ impl SnapshotComparisonScreen {
 impl Screen for SnapshotComparisonScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if let Some((frames, side)) = &self.frames {
-            let stacks = &self.subject.comparison.stacks[*side];
-            frames.draw(stacks, area, buffer, &app.theme);
+            frames.draw(&self.subject.comparison.stacks[*side], area, buffer, &app.theme);
             return;
         }
         let [head, list] = self.areas(area);

@@ -109,14 +109,12 @@ impl Screen for Unreadable {
             return Effect::Done;
         }
         let inner = margin(body);
-        let count = lines(app, inner.width).len();
-        self.scroll.act(action, count, usize::from(inner.height))
+        self.scroll.act(action, lines(app, inner.width).len(), usize::from(inner.height))
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {
         let lines: Vec<String> = lines(app, 120).into_iter().map(|(line, _)| line).collect();
-        let what = "the list of unreadable processes";
-        Some(Copied::new(what, &lines.join("\n")))
+        Some(Copied::new("the list of unreadable processes", &lines.join("\n")))
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -289,8 +289,7 @@ impl Columns {
             let span = |value: Bytes| Span(value.0 as f32, value.0 as f32);
             values.into_iter().map(|value| value.map(span)).collect()
         };
-        let allocated = self.values(played, |point| point.allocated);
-        (spans(allocated), spans(self.reserved(played)))
+        (spans(self.values(played, |point| point.allocated)), spans(self.reserved(played)))
     }
 
     /// Returns the chart column of an operation. Operations are counted from 1.

@@ -44,8 +44,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
 /// if the cell represents any bytes.
 fn level(bytes: u64, all: u64) -> usize {
     let eighths = u128::from(bytes) * 8 / u128::from(all.max(1));
-    let min = usize::from(bytes > 0);
-    usize::try_from(eighths).unwrap_or(8).clamp(min, 8)
+    usize::try_from(eighths).unwrap_or(8).clamp(usize::from(bytes > 0), 8)
 }
 
 /// Returns all sizes from the smallest to the largest, without gaps.

@@ -25,8 +25,7 @@ fn unit(sizes: &[Bytes]) -> (Bytes, &'static str) {
 /// Merges neighbouring powers of two until all groups fit into `rows`. The last group ends with the largest power.
 pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
     let size = buckets.len().div_ceil(rows.max(1)).max(1);
-    let first = buckets.len() % size;
-    let (head, tail) = buckets.split_at(first);
+    let (head, tail) = buckets.split_at(buckets.len() % size);
     std::iter::once(head)
         .filter(|head| !head.is_empty())
         .chain(tail.chunks(size))
@@ -41,8 +40,7 @@ pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
 /// Draws a cache's free blocks.
 pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let title = if area.width >= 34 { "FREE BLOCKS by size" } else { "FREE BLOCKS" };
-    let empty = "no free blocks";
-    draw_titled(title, empty, buckets, area, buffer, theme);
+    draw_titled(title, "no free blocks", buckets, area, buffer, theme);
 }
 
 /// Draws a histogram, which needs one row for the heading and one for each bar. The bars show bytes. `empty` is shown
@@ -72,8 +70,7 @@ pub fn draw_titled(
         sizes.iter().map(|size| Bytes(size.0.saturating_mul(100))).collect();
     let printed = apportion(&hundredfold, unit.0);
     for (y, (bucket, printed)) in (area.y + 1..area.bottom()).zip(shown.iter().zip(printed)) {
-        let row = row(area, y);
-        draw_row(bucket, &amount(bucket, printed, unit), largest, row, buffer, theme);
+        draw_row(bucket, &amount(bucket, printed, unit), largest, row(area, y), buffer, theme);
     }
 }
 

@@ -123,8 +123,7 @@ pub fn columns(
             Edges { low: eighths(*low), high: eighths(*high), reserved: eighths(*reserved) };
         for row in 0..plot.height {
             let (glyph, style) = edges.cell(u32::from(row) * 8, theme);
-            let y = plot.bottom() - 1 - row;
-            put_glyph(buffer, x, y, glyph, style);
+            put_glyph(buffer, x, plot.bottom() - 1 - row, glyph, style);
         }
     }
 }

@@ -319,8 +319,7 @@ impl SegmentLayout {
             }
             if columns.label > 0 {
                 let words = segment_text(segment, columns.label == SEGMENT_LABEL);
-                let left = area.right() - columns.label;
-                let label = Rect::new(left, y, columns.label, 1);
+                let label = Rect::new(area.right() - columns.label, y, columns.label, 1);
                 put_line(buffer, label, &words, Role::Dim, theme);
             }
             if let Some(cursor) = cursor.map(|c| self.nearest(c)).filter(|c| c.row == r) {
@@ -331,8 +330,7 @@ impl SegmentLayout {
         if below > 0 && area.height > 1 {
             let rows = if below == 1 { "row" } else { "rows" };
             let text = format!(" {} {below} {rows} below", theme.glyphs.ellipsis);
-            let y = area.bottom() - 1;
-            put_line_right(buffer, row(area, y), &text, Role::Dim, theme);
+            put_line_right(buffer, row(area, area.bottom() - 1), &text, Role::Dim, theme);
         }
     }
 }
@@ -412,8 +410,7 @@ impl MapPane {
 
     /// Returns the first row to draw that keeps the cursor visible.
     fn first_row(&self, layout: &SegmentLayout, cells: Rect) -> usize {
-        let row = layout.nearest(self.cursor).row;
-        scrolled(row, layout.rows(), usize::from(cells.height))
+        scrolled(layout.nearest(self.cursor).row, layout.rows(), usize::from(cells.height))
     }
 
     /// Returns the content of the cell under the cursor, in the most recently drawn layout.
@@ -436,8 +433,7 @@ impl MapPane {
             [("MAP  ", theme.style(Role::Title)), (title.as_str(), theme.style(Role::Dim))];
         put_all(buffer, cells.x, cells.y.saturating_sub(1), cells.right(), &pieces);
         let cursor = has_cursor.then_some(self.cursor);
-        let first = self.first_row(&layout, cells);
-        layout.draw(map, first, cursor, cells, buffer, theme);
+        layout.draw(map, self.first_row(&layout, cells), cursor, cells, buffer, theme);
     }
 }
 
@@ -490,8 +486,7 @@ fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, them
     let x = left.saturating_add(u16::try_from(cursor.x).unwrap_or(u16::MAX));
     let cell = Rect::new(x, y, 1, 1);
     buffer.set_style(cell.intersection(area).intersection(buffer.area), theme.style(Role::Banner));
-    let glyph = theme.glyphs.cursor;
-    put_glyph(buffer, area.x + LABEL, y, glyph, theme.style(Role::Key));
+    put_glyph(buffer, area.x + LABEL, y, theme.glyphs.cursor, theme.style(Role::Key));
 }
 
 /// Returns a row label: `large   stream 0` or `large   s0`.

@@ -265,8 +265,7 @@ fn place_visible<T: ?Sized>(columns: &[Column<T>], view: &View, x: u16, width: u
 
 /// Returns the columns of a table drawn into `area`. The first terminal column is reserved for the cursor.
 pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
-    let width = area.width.saturating_sub(1);
-    place_visible(columns, view, area.x + 1, width)
+    place_visible(columns, view, area.x + 1, area.width.saturating_sub(1))
 }
 
 /// Returns the minimum table width at which a column is shown, unless the user hides it.
@@ -359,8 +358,7 @@ pub fn draw<T, R>(
 
 /// Marks the row under the cursor with a glyph in addition to its background.
 pub fn mark(area: Rect, y: u16, buffer: &mut Buffer, theme: &Theme) {
-    let style = theme.style(Role::Key);
-    put_glyph(buffer, area.x, y, theme.glyphs.cursor, style);
+    put_glyph(buffer, area.x, y, theme.glyphs.cursor, theme.style(Role::Key));
     buffer.set_style(row(area, y).intersection(buffer.area), theme.style(Role::Cursor));
 }
 

@@ -166,8 +166,7 @@ pub fn sparkline(
         columns(&levels, top, Role::Chart, area, buffer, theme);
     }
     for mark in marks.iter().filter_map(|mark| mark.on(axis, area)) {
-        let style = theme.style(mark.role);
-        put_glyph(buffer, area.x + mark.column, area.y, mark.glyph, style);
+        put_glyph(buffer, area.x + mark.column, area.y, mark.glyph, theme.style(mark.role));
     }
 }
 

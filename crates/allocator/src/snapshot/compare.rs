@@ -211,8 +211,7 @@ fn changes(before: StackHolders<'_>, after: StackHolders<'_>) -> Vec<StackChange
     first.into_iter().for_each(|by| add(Some(by), None));
     second.into_iter().for_each(|by| add(None, Some(by)));
     changes.sort_by_cached_key(|change| {
-        let size = change.bytes().unsigned_abs();
-        (std::cmp::Reverse(size), change.kind, change.words.clone())
+        (std::cmp::Reverse(change.bytes().unsigned_abs()), change.kind, change.words.clone())
     });
     changes
 }

@@ -67,8 +67,7 @@ fn with_name(path: &[&str]) -> Option<ContainerMatch> {
     let below_lxc = path.iter().skip_while(|segment| **segment != "lxc").nth(1);
     let payload = path.iter().find_map(|segment| segment.strip_prefix("lxc.payload."));
     let name = payload.or(below_lxc.copied()).filter(|name| !name.is_empty())?;
-    let name = visible(name.as_bytes(), MAX_NAME_CHARS);
-    Some(ContainerMatch::named(Runtime::Lxc, name))
+    Some(ContainerMatch::named(Runtime::Lxc, visible(name.as_bytes(), MAX_NAME_CHARS)))
 }
 
 fn slurm_step(path: &[&str]) -> Option<ContainerMatch> {

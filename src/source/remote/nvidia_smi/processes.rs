@@ -164,8 +164,7 @@ fn holders(gpu: &Gpu, apps: &[SmiApp<'_>], usage: &Usage) -> Vec<SmiHolder> {
     };
     let computing = apps.iter().filter(is_on_gpu).map(|app| {
         let row = usage.of(gpu.index, app.pid);
-        let holder = holder(app.pid, app.vram.clone(), row, gpu, usage);
-        (holder, app.name.clone())
+        (holder(app.pid, app.vram.clone(), row, gpu, usage), app.name.clone())
     });
     let mut all: Vec<SmiHolder> = computing.collect();
     for row in usage.graphics(gpu.index) {

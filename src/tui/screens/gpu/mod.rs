@@ -133,8 +133,7 @@ impl GpuScreen {
             put_line(buffer, margin(area), &text, Role::Dim, &app.theme);
             return;
         }
-        let marked = self.pane == Pane::Processes;
-        draw_processes(app, &rows, self.cursor, marked, area, buffer);
+        draw_processes(app, &rows, self.cursor, self.pane == Pane::Processes, area, buffer);
     }
 
     fn draw_facts(&self, gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -261,8 +260,7 @@ impl Screen for GpuScreen {
             (Pane::Facts, action) => {
                 let area = self.parts(app, body).facts;
                 let count = self.gpu(app).map(|gpu| wrapped_facts(gpu, app, area).len());
-                let shown = capacity(area, MIN_FACTS);
-                return self.scroll.act(action, count.unwrap_or(0), shown);
+                return self.scroll.act(action, count.unwrap_or(0), capacity(area, MIN_FACTS));
             }
         }
         Effect::Done

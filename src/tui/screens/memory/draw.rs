@@ -283,8 +283,7 @@ impl Shown<'_> {
         let right = area.right().saturating_sub(compare + 2);
         let (peak_at, size_at) = (right, right.saturating_sub(8));
         let dim = theme.style(Role::Dim);
-        let bar = Rect { width: size_at.saturating_sub(area.x + 9), ..area };
-        self.bar(bar, buffer);
+        self.bar(Rect { width: size_at.saturating_sub(area.x + 9), ..area }, buffer);
         put_right(buffer, area.x, size_at, area.y, "GiB", dim);
         put_right(buffer, area.x, peak_at, area.y, "PEAK", dim);
         put(buffer, right + 2, area.y, "COMPARE WITH", compare, dim);
@@ -368,8 +367,7 @@ impl Shown<'_> {
         let first = self.screen.scroll.min(last);
         for (y, line) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
             if line.value.is_empty() {
-                let heading = row(area, y);
-                put_line(buffer, heading, &line.name, Role::Title, theme);
+                put_line(buffer, row(area, y), &line.name, Role::Title, theme);
                 continue;
             }
             put(buffer, area.x, y, &line.name, 26, theme.style(Role::Dim));

@@ -213,8 +213,7 @@ impl Shown<'_> {
     fn idle_lines(&self) -> Vec<AccountingRow> {
         let Some(parts) = self.figures.idle_parts else {
             let words = "unknown without the map";
-            let absent = self.theme.glyphs.absent.to_owned();
-            return vec![line(None, "  stuck", words, absent)];
+            return vec![line(None, "  stuck", words, self.theme.glyphs.absent.to_owned())];
         };
         let about = approximate(self.figures.is_split_approximate);
         let part = |name, words, size| line(None, name, words, format!("{about}{}", gib(size)));
@@ -236,8 +235,7 @@ impl Shown<'_> {
         let about = approximate(figures.is_other_approximate);
         let size =
             figures.other.map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
-        let shape = Some((glyphs.other, Role::OtherVram));
-        line(shape, "other", "context, libraries", size)
+        line(Some((glyphs.other, Role::OtherVram)), "other", "context, libraries", size)
     }
 
     /// Returns the lines for memory outside the process.

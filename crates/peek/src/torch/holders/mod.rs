@@ -346,8 +346,7 @@ impl<'a> PythonTensors<'a> {
         let max = budget.options.maximums.tensors;
         for &object in &scanned.objects {
             if objects.len() >= max {
-                let sentence = format!("Only {max} tensors were read.");
-                budget.limits.add_end(sentence);
+                budget.limits.add_end(format!("Only {max} tensors were read."));
                 break;
             }
             if let Some(mut tensor) = tensors.of_object(object) {

@@ -17,8 +17,7 @@ pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact>
     if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
         return accounting_facts(gpu, &split);
     }
-    let figures = section_facts(Section::Memory, gpu, theme);
-    std::iter::once(heading()).chain(figures).collect()
+    std::iter::once(heading()).chain(section_facts(Section::Memory, gpu, theme)).collect()
 }
 
 fn heading() -> Fact {

@@ -31,8 +31,7 @@ impl Names<'_> {
             let budget = self.python.reader.budget;
             let max = budget.options.maximums.depth;
             if steps.len() > max {
-                let sentence = format!("Names show at most {max} references.");
-                budget.limits.add_end(sentence);
+                budget.limits.add_end(format!("Names show at most {max} references."));
                 break;
             }
             steps.push(node.step);
