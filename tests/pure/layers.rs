@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules of this crate that files below `place` may use, besides those below `place`.
+/// Modules of the program, and crates except for `gputop_model`, that files below `place` may use, besides those below
+/// `place`.
 struct Rule {
     place: &'static str,
     may: &'static [&'static str],
@@ -23,7 +24,10 @@ const RULES: &[Rule] = &[
     Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
     Rule { place: "source", may: &["child_exit", "open_files", "model", "protocol"] },
     // Turns collected data into a stream, and receives requests.
-    Rule { place: "collect/agent", may: &["open_files", "collect", "model", "protocol"] },
+    Rule {
+        place: "collect/agent",
+        may: &["open_files", "collect", "gputop_peek", "model", "protocol"],
+    },
     Rule { place: "collect/local.rs", may: &["collect", "protocol"] },
     // Signatures decide which log text is worth sending. `diagnose` uses no collector.
     Rule {
@@ -32,6 +36,7 @@ const RULES: &[Rule] = &[
             "child_exit",
             "open_files",
             "collect",
+            "gputop_peek",
             "model",
             "redact",
             "user_files",
@@ -40,7 +45,10 @@ const RULES: &[Rule] = &[
         ],
     },
     // Builds the request for the probe's child from the host's data.
-    Rule { place: "collect/probe.rs", may: &["collect", "model", "probe", "user_files"] },
+    Rule {
+        place: "collect/probe.rs",
+        may: &["collect", "gputop_peek", "model", "probe", "user_files"],
+    },
     // Replays the hook's allocation traces where they are stored.
     Rule {
         place: "collect/hook/replay_trace.rs",
@@ -48,7 +56,7 @@ const RULES: &[Rule] = &[
     },
     // Analyzes its own allocations on a card like those of a process.
     Rule { place: "probe", may: &["model", "allocator", "user_files"] },
-    Rule { place: "collect", may: &["open_files", "model", "redact", "user_files"] },
+    Rule { place: "collect", may: &["open_files", "gputop_peek", "model", "redact", "user_files"] },
     // Pure: sums up the lines of a recording.
     Rule { place: "summary", may: &["model", "allocator"] },
     // The cards are data of `diagnose`.
@@ -74,7 +82,16 @@ const RULES: &[Rule] = &[
     // Watches a command, explains its failure, and saves the incident.
     Rule {
         place: "run",
-        may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
+        may: &[
+            "collect",
+            "diagnose",
+            "export",
+            "gputop_peek",
+            "incident",
+            "model",
+            "redact",
+            "user_files",
+        ],
     },
     // The state of one host on a screen or in print, without a terminal.
     Rule { place: "dashboard", may: &["incident", "model"] },
@@ -112,6 +129,7 @@ const RULES: &[Rule] = &[
             "dashboard",
             "diagnose",
             "export",
+            "gputop_peek",
             "incident",
             "model",
             "probe",
@@ -126,7 +144,7 @@ const RULES: &[Rule] = &[
         ],
     },
     // The list of modules.
-    Rule { place: "lib.rs", may: &[] },
+    Rule { place: "lib.rs", may: &["gputop_allocator"] },
     // Uses the crate from outside.
     Rule { place: "main.rs", may: &[] },
 ];
@@ -269,7 +287,12 @@ fn every_layer_uses_only_allowed_modules() {
     let is_below = |path: &str, place: &str| {
         path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with("::"))
     };
-    for (file, code) in sources("") {
+    let crates: Vec<String> =
+        crates().iter().map(|name| name.replace("crates/", "gputop_")).collect();
+    for (file, mut code) in sources("") {
+        for name in crates.iter().filter(|name| *name != "gputop_model") {
+            code = code.replace(&format!("{name}::"), &format!("crate::{name}::"));
+        }
         let Some(rule) = RULES.iter().find(|rule| is_in(&file, rule.place)) else {
             wrong.push(format!("src/{file} is in no layer"));
             continue;
