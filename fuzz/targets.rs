@@ -26,7 +26,7 @@ use gputop::model::remote_incident::RemoteIncident;
 use gputop::model::units::{Mono, Pid, StartTicks};
 use gputop::protocol::{Line, Play, Position, Request, Update};
 use gputop::redact;
-use gputop::snapshot::{self, DeviceAnalysis};
+use gputop::snapshot;
 use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
 use gputop::tui::app::App;
@@ -36,7 +36,7 @@ use gputop::tui::keymap::Keymap;
 use gputop::tui::printed_tables;
 use gputop::tui::screen::Effect;
 use gputop::tui::screens::SCREENS;
-use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
+use gputop::tui::screens::snapshot::SnapshotScreen;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
 use gputop_peek::memory::dump::Dump;
@@ -100,7 +100,7 @@ fn assert_printable(text: &str) {
 fn print(incidents: &[Incident]) -> String {
     let style = explanation::Style { width: 72, colour: false, height: Some(24) };
     let _ = explanation::markdown(incidents, true);
-    let _ = explanation::json(incidents);
+    let _ = serde_json::to_string(&explanation::Document::of(incidents));
     explanation::text(incidents, explanation::Detail::All, &style)
 }
 
@@ -218,16 +218,10 @@ pub fn snapshot_file(data: &[u8]) {
     let Ok(snapshot) = snapshot::read(data, data.len() as u64) else {
         return;
     };
-    let studies: Vec<DeviceAnalysis> = snapshot.devices.iter().map(DeviceAnalysis::of).collect();
-    let devices = snapshot.devices.iter().zip(&studies);
-    let shown = export::SnapshotOutput {
-        name: "snapshot.pickle",
-        snapshot: &snapshot,
-        devices: devices.map(|(device, study)| export::AnalysedDevice { device, study }).collect(),
-    };
+    let shown = export::AnalysedSnapshot::of("snapshot.pickle".into(), snapshot);
     let _ = export::text(&shown);
-    let _ = export::json(&shown);
-    let screen = SnapshotScreen::new(Opened { name: "snapshot.pickle".into(), snapshot, studies });
+    let _ = serde_json::to_string(&export::document(&shown));
+    let screen = SnapshotScreen::new(shown);
     let mut app = app();
     let mut view = View::alone(Box::new(screen));
     let area = Rect::new(0, 0, 120, 40);
