@@ -27,6 +27,8 @@ pub mod view;
 
 use std::fmt;
 
+use gputop_model::{Missing, Reason};
+
 use maps::Mapping;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,18 @@ pub enum MemoryError {
     /// System call that failed for a reason unrelated to the target.
     #[error("the kernel rejected a read of another process's memory: {0}")]
     Refused(String),
+}
+
+impl MemoryError {
+    /// Returns why a value that depends on the memory is missing.
+    pub fn missing(&self) -> Missing {
+        let reason = match self {
+            Self::Denied(_) => Reason::Denied,
+            Self::Gone => Reason::Gone,
+            Self::Unreadable { .. } | Self::Refused(_) => Reason::Unknown,
+        };
+        Missing::new(reason, self.to_string())
+    }
 }
 
 pub trait Memory: fmt::Debug {

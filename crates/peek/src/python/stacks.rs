@@ -17,10 +17,9 @@ use crate::cpython::interpreter::{Interpreter, NoInterpreter};
 use crate::cpython::limits::Options;
 use crate::cpython::objects::{Kind, Python};
 use crate::cpython::reader::{Budget, Reader};
+use crate::memory::Memory;
 use crate::memory::live::Live;
 use crate::memory::maps::Mapping;
-use crate::memory::{Memory, MemoryError};
-use crate::torch::Failure;
 
 const MAX_INTERPRETERS: usize = 16;
 /// Maximum number of threads whose addresses are read.
@@ -66,9 +65,9 @@ pub struct PythonProcess {
 impl PythonProcess {
     pub fn attach(proc_root: &Path, pid: Pid) -> Result<Self, Missing> {
         let memory = Live::new(proc_root, pid);
-        let maps = memory.maps().map_err(missing)?;
+        let maps = memory.maps().map_err(|error| error.missing())?;
         // The mappings may be readable although the memory is not.
-        memory.check_access().map_err(missing)?;
+        memory.check_access().map_err(|error| error.missing())?;
         let interpreter = with_reader(&memory, &maps, |reader| Interpreter::locate(reader, &maps));
         let interpreter = interpreter.map_err(|why| {
             let why = match why {
@@ -83,17 +82,13 @@ impl PythonProcess {
     /// Reads the stacks once. A stack that changed during the read may be wrong.
     pub fn threads(&self) -> Result<Threads, Missing> {
         // The program may have mapped more memory since the previous read.
-        let maps = self.memory.maps().map_err(missing)?;
+        let maps = self.memory.maps().map_err(|error| error.missing())?;
         Ok(with_reader(&self.memory, &maps, |reader| {
             let python = Python::new(reader, self.interpreter.layout);
             let threads = read_threads(&python, self.interpreter.head);
             if reader.budget.is_beyond(100) { Threads::default() } else { threads }
         }))
     }
-}
-
-fn missing(error: MemoryError) -> Missing {
-    Failure::Memory(error).missing()
 }
 
 fn with_reader<T>(memory: &Live, maps: &[Mapping], read: impl FnOnce(&Reader<'_>) -> T) -> T {

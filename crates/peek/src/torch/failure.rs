@@ -51,9 +51,9 @@ impl Failure {
             Self::NotInitialised | Self::Busy | Self::NotWatched | Self::Cancelled => {
                 Reason::NotRead
             }
-            Self::Memory(MemoryError::Denied(_)) => Reason::Denied,
-            Self::Changed | Self::Memory(MemoryError::Gone) => Reason::Gone,
-            Self::OtherBackend(_) | Self::UnknownBuild | Self::Memory(_) => Reason::Unknown,
+            Self::Changed => Reason::Gone,
+            Self::OtherBackend(_) | Self::UnknownBuild => Reason::Unknown,
+            Self::Memory(error) => return error.missing(),
         };
         Missing::new(reason, self.to_string())
     }
