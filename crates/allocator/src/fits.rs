@@ -172,7 +172,7 @@ fn has_expandable(map: &PoolMap) -> bool {
 }
 
 /// Returns the largest request that a new segment from the driver can serve, given `free` bytes of GPU memory.
-pub fn from_driver(free: u64, expandable: bool) -> Bytes {
+pub(crate) fn from_driver(free: u64, expandable: bool) -> Bytes {
     let large = if expandable {
         whole(free, LARGE_SEGMENT.0)
     } else {

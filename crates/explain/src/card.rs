@@ -357,7 +357,7 @@ impl Card {
 
     /// Returns true if the error described by the card `other` can cause the error described by this card.
     #[must_use]
-    pub fn is_consequence_of(&self, other: &str) -> bool {
+    pub(crate) fn is_consequence_of(&self, other: &str) -> bool {
         self.id != other && self.follows.iter().any(|pattern| matches(pattern, other))
     }
 }

@@ -67,7 +67,7 @@ impl Catalogue {
     }
 
     /// Returns card `index` and all cards that use the same signatures, ordered by priority.
-    pub fn meanings(&self, index: usize) -> Vec<usize> {
+    pub(crate) fn meanings(&self, index: usize) -> Vec<usize> {
         let id = &self.cards[index].id;
         let mut meanings: Vec<usize> = (0..self.cards.len())
             .filter(|&i| i == index || self.cards[i].shares.as_ref() == Some(id))

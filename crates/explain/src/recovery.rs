@@ -55,7 +55,7 @@ pub fn take_failures() -> Vec<String> {
 
 /// Adds messages about panics caught on this thread or another one. Only the first message for each code location is
 /// stored.
-pub fn add_failures(failures: impl IntoIterator<Item = String>) {
+pub(crate) fn add_failures(failures: impl IntoIterator<Item = String>) {
     FAILURES.with_borrow_mut(|known| {
         for failure in failures {
             let is_known = |other: &String| match (location_of(other), location_of(&failure)) {

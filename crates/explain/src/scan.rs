@@ -95,7 +95,7 @@ impl Scanner {
 
     /// Makes a short text without any anchor an excerpt, because people paste the lines of an error without those around
     /// them.
-    pub fn open_short_text(&mut self) {
+    pub(crate) fn open_short_text(&mut self) {
         let is_unread = self.open.is_none() && self.returned == 0;
         if is_unread && self.bytes == self.buffer.len() as u64 && self.bytes <= MAX_SHORT {
             self.open = Some((0, self.buffer.len()));

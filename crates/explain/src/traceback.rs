@@ -131,7 +131,7 @@ impl Traceback {
 
 /// Returns the traceback frames directly before byte `at` of `flow`, outermost first.
 #[must_use]
-pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<TracebackFrame> {
+pub(crate) fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<TracebackFrame> {
     let mut frames = Vec::new();
     let mut others = 0;
     let mut marked = None;
@@ -175,7 +175,11 @@ const MAX_LINK_DISTANCE: usize = 6;
 /// Returns the frames of the traceback that the exception at byte `at` led to, outermost first. If a library caught the
 /// first exception, only this traceback shows the user's line.
 #[must_use]
-pub fn frames_of_next_exception(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<TracebackFrame> {
+pub(crate) fn frames_of_next_exception(
+    flow: &Flow,
+    lines: &[LogLine],
+    at: usize,
+) -> Vec<TracebackFrame> {
     let mut after = lines_after(flow, lines, at);
     let is_link = |line: &LogLine| CHAIN_LINKS.iter().any(|link| line.text.starts_with(link));
     if after.by_ref().take(MAX_LINK_DISTANCE).any(is_link) { frames_in(after) } else { Vec::new() }

@@ -229,7 +229,7 @@ impl Workloads {
     }
 
     #[must_use]
-    pub fn has_remedy(&self, name: &str) -> bool {
+    pub(crate) fn has_remedy(&self, name: &str) -> bool {
         self.remedies.remedy.contains_key(name)
     }
 
@@ -257,7 +257,7 @@ impl Workloads {
 
     /// Returns the placeholders that fixes may contain, each with an explanation of how to choose its value.
     #[must_use]
-    pub fn placeholders(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn placeholders(&self) -> &BTreeMap<String, String> {
         &self.remedies.placeholders
     }
 
@@ -301,7 +301,7 @@ impl Workloads {
     /// Like [`Self::recognize`], but if the log shows nothing specific, returns `usual`, the workload that usually
     /// prints such errors. An unknown program without any sign of Python is a native program.
     #[must_use]
-    pub fn recognize_or<'a>(
+    pub(crate) fn recognize_or<'a>(
         &'a self,
         text: &str,
         start: &'a str,
@@ -395,7 +395,7 @@ impl<'a> Setting<'a> {
 
     /// Returns the name of the program if its users do not write it themselves.
     #[must_use]
-    pub fn foreign_program(&self) -> Option<&'a str> {
+    pub(crate) fn foreign_program(&self) -> Option<&'a str> {
         self.program.filter(|_| !self.is_own_code()).map(|w| w.name.as_str())
     }
 
@@ -406,7 +406,7 @@ impl<'a> Setting<'a> {
 
     /// Returns the command to show in fixes if the failed program's log does not name a script.
     #[must_use]
-    pub fn usual_command(&self) -> &'static str {
+    pub(crate) fn usual_command(&self) -> &'static str {
         match self.program.map(|w| w.kind) {
             Some(Kind::Inference | Kind::Library | Kind::Driver) => "python YOUR_SCRIPT.py",
             _ => SCRIPT,
@@ -417,7 +417,7 @@ impl<'a> Setting<'a> {
     /// with a leading `!`, does not apply. If it names programs and platforms, one of each must apply: `["jax",
     /// "conda"]` is JAX in a conda environment. An empty list means all programs.
     #[must_use]
-    pub fn is_for(&self, only: &[String]) -> bool {
+    pub(crate) fn is_for(&self, only: &[String]) -> bool {
         let unknown = self.program.is_none().then_some("training");
         let names = self.all().flat_map(|w| [w.id.as_str(), w.kind.name()]);
         let bases = self.bases().map(|w| w.id.as_str());
@@ -435,14 +435,14 @@ impl<'a> Setting<'a> {
 
     /// Returns true if the program's platform or scheduler has its own action for the rule's remedy.
     #[must_use]
-    pub fn is_of_surroundings(&self, rule: &FixRule) -> bool {
+    pub(crate) fn is_of_surroundings(&self, rule: &FixRule) -> bool {
         let remedy = rule.remedy.as_ref();
         remedy.is_some_and(|name| self.around.iter().any(|w| w.actions.contains_key(name)))
     }
 
     /// Adapts a sentence of a card to the program. Returns `None` if the sentence makes no sense for that program.
     #[must_use]
-    pub fn adapted(&self, text: &str) -> Option<String> {
+    pub(crate) fn adapted(&self, text: &str) -> Option<String> {
         let of_kind = self.program.map(|w| w.kind);
         let of_kind = of_kind.and_then(|kind| self.workloads.remedies.exclude.get(&kind));
         let mut excluded = of_kind.into_iter().flatten().chain(self.all().flat_map(|w| &w.exclude));

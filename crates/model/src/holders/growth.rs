@@ -13,7 +13,7 @@ use super::{GroupKey, HolderClass, HolderGroup, Holders};
 use crate::process::ProcessKey;
 use crate::units::{Bytes, Mono};
 
-pub const MAX_READINGS: usize = 10;
+pub(crate) const MAX_READINGS: usize = 10;
 /// Minimum number of readings before a group inside a Python container is reported as growing.
 const MIN_READINGS: usize = 3;
 /// Minimum number of readings before a group outside a Python container is reported as growing.

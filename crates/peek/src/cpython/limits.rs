@@ -68,7 +68,7 @@ impl Limits {
     }
 
     /// Adds a message about a limit that stopped a part of this read.
-    pub fn add_end(&self, sentence: impl Into<String>) {
+    pub(crate) fn add_end(&self, sentence: impl Into<String>) {
         self.is_incomplete.set(true);
         self.add(sentence);
     }

@@ -6,7 +6,7 @@
 //!                                                             └─► reader.rs: words, through a cache and within limits
 //! ```
 
-pub mod interpreter;
+pub(crate) mod interpreter;
 pub mod limits;
-pub mod objects;
-pub mod reader;
+pub(crate) mod objects;
+pub(crate) mod reader;

@@ -16,13 +16,13 @@
 
 pub mod access;
 pub mod dump;
-pub mod elf;
+pub(crate) mod elf;
 pub mod live;
 pub mod maps;
-pub mod objects;
+pub(crate) mod objects;
 pub mod pause;
 mod ptrace_call;
-pub mod rtti;
+pub(crate) mod rtti;
 pub mod view;
 
 use std::fmt;
@@ -128,6 +128,6 @@ pub fn pointer(memory: &dyn Memory, address: u64, what: &'static str) -> Result<
 
 /// Returns true if the word can be a pointer to a heap object: aligned, in the user half of the address space, and not
 /// a small number.
-pub fn is_pointer(word: u64) -> bool {
+pub(crate) fn is_pointer(word: u64) -> bool {
     (0x1_0000..1 << 56).contains(&word) && word.is_multiple_of(8)
 }

@@ -78,12 +78,12 @@ impl SpikeDetector {
         self.highest = self.highest.max(now);
     }
 
-    pub fn take_spike(&mut self, process: ProcessKey) -> Option<AllocationSpike> {
+    pub(crate) fn take_spike(&mut self, process: ProcessKey) -> Option<AllocationSpike> {
         let spike = self.spike.take()?;
         Some(AllocationSpike { process, ..spike })
     }
 
-    pub fn mark_reported(&mut self, spike: &AllocationSpike) {
+    pub(crate) fn mark_reported(&mut self, spike: &AllocationSpike) {
         self.reported = self.reported.max(spike.allocated);
         if let Some((_, ooms)) = spike.ooms {
             self.reported_ooms = ooms;

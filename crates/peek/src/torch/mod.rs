@@ -186,7 +186,7 @@ impl<M: Memory> Attached<M> {
 
     /// Reads the statistics of all devices. Fails if a device changed during every read, while [`stats`](Self::stats)
     /// leaves it out.
-    pub fn stats_of_all(&mut self) -> Result<Vec<DeviceStats>, Failure> {
+    pub(crate) fn stats_of_all(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         for attempt in 0..MAX_TRIES_FOR_ALL {
             if attempt > 0 {
                 std::thread::sleep(MAP_RETRY_INTERVAL);
