@@ -3,10 +3,12 @@
 pub mod cards;
 pub mod csv;
 pub mod explanation;
+pub mod glyphs;
 pub mod holders;
 #[cfg(feature = "serve")]
 pub mod metrics;
 pub mod probe;
 pub mod snapshot;
 pub mod summary;
+pub mod text_width;
 pub mod whatif;

@@ -13,14 +13,14 @@ use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
 use super::screen::Screen;
 use super::theme::Role;
-use super::widgets::cells::{
-    columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
-};
-use super::widgets::time_axis::span_text;
+use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right, wrap_words};
 use super::{probe_question, signal_targets};
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::{FleetRow, gpus_text};
 use crate::dashboard::incidents::{ListedIncident, incident_time, news};
+use crate::dashboard::times::span_text;
 use crate::export::explanation::program;
+use crate::export::text_width::{columns, fit};
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
@@ -73,17 +73,16 @@ pub const NVIDIA_SMI_HELP: (&str, &str) = (
 );
 
 /// Describes a problem with the connection to a remote host. Returns `None` if the connection works.
-pub fn link_text(link: &Link) -> Option<(String, Role)> {
-    match link {
-        Link::Up => None,
-        Link::Connecting => Some((" connecting ".into(), Role::Warn)),
+pub fn link_text(link: &Link) -> Option<(String, Emphasis)> {
+    Some(match link {
+        Link::Up => return None,
+        Link::Connecting => (" connecting ".into(), Emphasis::Warn),
         Link::Later { begins_in } => {
-            let words = format!(" starts in {} ", span_text(*begins_in));
-            Some((words, Role::Dim))
+            (format!(" starts in {} ", span_text(*begins_in)), Emphasis::Dim)
         }
-        Link::Silent { since } => Some((format!(" silent {} ", span_text(*since)), Role::Warn)),
-        Link::Lost { since, .. } => Some((format!(" no link {} ", span_text(*since)), Role::Bad)),
-    }
+        Link::Silent { since } => (format!(" silent {} ", span_text(*since)), Emphasis::Warn),
+        Link::Lost { since, .. } => (format!(" no link {} ", span_text(*since)), Emphasis::Bad),
+    })
 }
 
 /// Draws the header. In a narrow pane, the state of the data source takes precedence.
@@ -93,7 +92,9 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
     let (text, role) = match &app.recording {
         Some(recording) => (replay_text(recording), Role::Banner),
-        None if let Some(state) = app.link.as_ref().and_then(link_text) => state,
+        None if let Some((words, emphasis)) = app.link.as_ref().and_then(link_text) => {
+            (words, emphasis.into())
+        }
         None if app.source_end.is_some() => (" source closed ".into(), Role::Bad),
         None if app.hello.reduced && !app.paused => (
             format!("{} reduced {} ", theme.glyphs.live, interval_text(app.frame.interval)),

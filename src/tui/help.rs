@@ -17,10 +17,11 @@ use super::screens::gpu_columns::GPU_COLUMNS;
 use super::screens::process_table::shows;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_line, put_right, wrap_words};
+use super::widgets::cells::{put, put_line, put_right, wrap_words};
 use super::widgets::panel::{panel, panel_area};
 use super::widgets::scroll::Scroll;
-use super::widgets::table::Column;
+use crate::dashboard::table::Column;
+use crate::export::text_width::columns;
 use crate::tui::widgets::area::row;
 
 /// Actions listed for every screen, besides those of the playback.

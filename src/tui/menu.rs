@@ -14,9 +14,10 @@ use super::screen::Effect;
 use super::screens::process_table::{empty_columns, min_width};
 use super::signal_targets::{self, Target};
 use super::theme::Role;
-use super::widgets::cells::{columns, put_line, put_right};
+use super::widgets::cells::{put_line, put_right};
 use super::widgets::panel::{panel, panel_area};
 use super::widgets::table::{mark, scrolled};
+use crate::export::text_width::columns;
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
 

@@ -16,6 +16,7 @@ pub mod filter;
 pub mod groups;
 pub mod guide;
 pub mod help;
+pub mod holder_columns;
 pub mod holders;
 mod input;
 mod interactive_login;

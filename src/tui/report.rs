@@ -52,7 +52,7 @@ fn process_text(row: &ProcessRow, app: &App) -> Vec<String> {
     words.extend(row.gpu_label().map(|gpu| format!("GPU {gpu}")));
     words.extend(row.fact(|facts| &facts.user).value().map(|user| format!("user {user}")));
     if let Some(ended) = row.ended() {
-        words.push(ended.words(&app.theme, "%H:%M:%S"));
+        words.push(ended.words(&app.theme.zone, "%H:%M:%S"));
         return words;
     }
     let size = |name: &str, size: Option<Bytes>| size.map(|size| format!("{name} {size}"));

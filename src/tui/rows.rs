@@ -6,11 +6,13 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::theme::Theme;
+use jiff::tz::TimeZone;
+
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::warnings::NoteKind;
 use crate::dashboard::pools;
 use crate::dashboard::sizes::gib_down;
+use crate::dashboard::times::clock_text;
 use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, GpuProcess, HealthState};
@@ -64,9 +66,9 @@ impl ExitedProcess {
     }
 
     /// Describes the exit with its time: `exited 12:03:58, exit 137, OOM killer`.
-    pub fn words(&self, theme: &Theme, format: &str) -> String {
+    pub fn words(&self, zone: &TimeZone, format: &str) -> String {
         let code = self.exit.status.get().map(|code| format!("exit {code}"));
-        let mut parts = vec![format!("exited {}", theme.clock(self.time, format))];
+        let mut parts = vec![format!("exited {}", clock_text(self.time, zone, format))];
         parts.extend(code.clone());
         parts.extend(self.cause().filter(|cause| Some(cause) != code.as_ref()));
         parts.join(", ")

@@ -58,7 +58,8 @@ const RULES: &[Rule] = &[
     Rule { place: "export/summary", may: &["export", "model", "summary"] },
     // Prints a history replayed under other settings.
     Rule { place: "export/whatif.rs", may: &["export", "model", "allocator"] },
-    Rule { place: "export", may: &["model"] },
+    // Prints the state of a host.
+    Rule { place: "export", may: &["dashboard", "model"] },
     // Quotes lines of the user's source files in incidents.
     Rule {
         place: "incident/source_lines.rs",
@@ -80,13 +81,8 @@ const RULES: &[Rule] = &[
         may: &[
             "allocator",
             "dashboard",
-            // Incidents and the numbers of a snapshot look the same on the screen and in print.
-            "export::explanation",
-            // The same applies to the holders of memory and to a probe.
-            "export::holders",
-            "export::probe",
-            "export::snapshot",
-            "export::whatif",
+            // Incidents, figures and shapes look the same on the screen and in print.
+            "export",
             "snapshot",
             // Draws the charts of a summary.
             "summary",

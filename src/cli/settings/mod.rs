@@ -41,6 +41,7 @@ use self::definition::{
 };
 use self::file::WrittenSettings;
 use self::themes::AUTO;
+use crate::export::glyphs;
 use crate::incident::Store;
 use crate::incident::{IncidentSink, Notifications};
 use crate::model::nearest_name::instead_of;
@@ -189,7 +190,7 @@ impl Settings {
     }
 
     pub fn resolved(&self) -> Vec<(&'static SettingDef, Value, Origin)> {
-        let is_ascii = self.theme.glyphs == crate::tui::theme::ASCII;
+        let is_ascii = self.theme.glyphs == glyphs::ASCII;
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
         let probe_interval = self.probe_interval.map(interval_text);
         let probe_interval = probe_interval.unwrap_or_else(|| PROBE_INTERVAL.default.into());
@@ -280,7 +281,7 @@ mod tests {
             );
             let theme = settings.expect("defaults").theme;
             assert_eq!(theme.colours, Colours::built_in(palette), "{environment:?}");
-            assert_eq!(theme.glyphs == crate::tui::theme::ASCII, ascii, "{environment:?}");
+            assert_eq!(theme.glyphs == glyphs::ASCII, ascii, "{environment:?}");
         }
     }
 }

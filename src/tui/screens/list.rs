@@ -5,13 +5,14 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 
+use crate::dashboard::table::{Column, ColumnChoice, Hidden};
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
+use crate::tui::widgets::table::{View, draw, placed, scrolled};
 
 /// Row type of a list screen.
 pub trait ListRow: Sized + 'static {
@@ -103,10 +104,12 @@ impl<R: ListRow> ListScreen<R> {
         View {
             cursor: Some(cursor),
             offset: scrolled(cursor, rows.len(), page(table)),
-            sorted: self.sort,
+            columns: ColumnChoice {
+                sorted: self.sort,
+                hidden: R::hidden(rows),
+                ..ColumnChoice::default()
+            },
             descending: sort.is_some_and(|sort| sort.first.descends(self.inverted)),
-            hidden: R::hidden(rows),
-            promoted: [None; 2],
         }
     }
 
@@ -131,7 +134,7 @@ impl<R: ListRow> ListScreen<R> {
 
     /// Sorts by the clicked column heading, or reverses the order if that column is already the sort column.
     fn sort_by_heading(&mut self, x: u16, view: &View, table: Rect) {
-        let placed = placed(R::COLUMNS, view, table);
+        let placed = placed(R::COLUMNS, &view.columns, table);
         let under = placed.iter().find(|place| (place.x..place.x + place.width).contains(&x));
         let column = under.map(|place| place.column);
         match column.filter(|at| R::COLUMNS[*at].sort.is_some()) {
@@ -154,7 +157,10 @@ impl<R: ListRow> ListScreen<R> {
 
 /// Returns true if every word occurs in at least one of the row's cells.
 fn matches<R: ListRow>(row: &R, words: &str, theme: &Theme) -> bool {
-    let cells = R::COLUMNS.iter().map(|column| (column.cell)(row, theme).text);
+    let cells = R::COLUMNS.iter().map(|column| {
+        let cell = (column.cell)(row, &theme.zone);
+        theme.glyphs.cell_text(&cell.content).into_owned()
+    });
     let text = cells.collect::<Vec<_>>().join(" ").to_lowercase();
     words.split_whitespace().all(|word| text.contains(word))
 }
@@ -175,7 +181,7 @@ impl<R: ListRow> Screen for ListScreen<R> {
             return;
         }
         let cell = |column: &Column<R>, (_, row): &(usize, &R)| {
-            (column.cell)(row, &app.theme).dim_if(row.is_stale())
+            (column.cell)(row, &app.theme.zone).dim_if(row.is_stale())
         };
         let view = self.view(&rows, table);
         draw(R::COLUMNS, &rows, cell, &view, table, buffer, &app.theme);

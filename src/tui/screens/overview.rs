@@ -8,7 +8,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
 use super::gpu::timelines::bandwidth_and_power;
-use super::gpu_columns::{GpuRow, draw_gpus, why_no_gpus};
+use super::gpu_columns::{GpuRow, why_no_gpus};
+use super::gpu_table::draw_gpus;
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit, shows};
@@ -511,7 +512,7 @@ impl Screen for Overview {
             let process = self.process(app);
             return small_overview::draw(app, self.selected_gpu(app), process, area, buffer);
         }
-        let rows = GpuRow::of_app(app);
+        let rows = GpuRow::with_growth(&app.frame, &app.holders, &app.all_rows);
         let layout = self.layout(app, rows.len(), area);
         if !layout.host.is_empty() {
             draw_host(app, layout.host, buffer);

@@ -7,6 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::allocator::fragmentation::Bucket;
+use crate::dashboard::times::span_text;
 use crate::export::probe::{cost_words, driver_words, policy_lines, process_text, sentence};
 use crate::model::probe::{Bin, Outcome, PatternResult, Probe};
 use crate::model::units::{GpuUuid, Mono};
@@ -19,7 +20,6 @@ use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::{heat, histogram};
 
 pub const DEF: ScreenDef = ScreenDef {

@@ -7,6 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::dashboard::sizes::gib;
+use crate::dashboard::times::span_text;
 use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
@@ -27,7 +28,6 @@ use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
-use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::timeline::Timeline;
 use crate::tui::widgets::timelines::Timelines;
 use crate::tui::{marks, stacks};
@@ -417,7 +417,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
         .collect();
     let age = rows.iter().find_map(|row| row.shown_age()).map_or(String::new(), span_text);
     let ended = rows.iter().find_map(|row| row.ended());
-    let ended = ended.map(|e| format!("  {}", e.words(theme, "%H:%M:%S")));
+    let ended = ended.map(|e| format!("  {}", e.words(&theme.zone, "%H:%M:%S")));
     let vram = if ended.is_some() { format!("peak {}", vram.join(", ")) } else { vram.join(", ") };
     let dim = theme.style(Role::Dim);
     let mut pieces = vec![

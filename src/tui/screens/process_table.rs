@@ -3,14 +3,16 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use crate::dashboard::table::{self, Cell, Column, ColumnChoice, Content, Hidden, Placed};
+use crate::export::text_width;
 use crate::tui::app::App;
 use crate::tui::columns::{self, GROWTH, PROCESS_COLUMNS};
 use crate::tui::groups::{Grouping, TableRow};
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::split_left;
-use crate::tui::widgets::cells::{self, put_glyph, put_line};
-use crate::tui::widgets::table::{self, Cell, Column, Hidden, Placed, View, placed, scrolled};
+use crate::tui::widgets::cells::{put_glyph, put_line};
+use crate::tui::widgets::table::{View, draw as draw_table, placed, scrolled};
 
 /// Draws `rows`, scrolled to make row `at` visible. Shows the cursor on that row if `marked` is set. Returns the number
 /// of rows below the visible ones.
@@ -33,8 +35,10 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
         TableRow::Group(group) => group.cell(column.title),
         TableRow::Process { row, depth } => {
             let mut cell = cell_of(column, &app.rows[*row], app);
-            if column.title == "COMMAND" {
-                cell.text.insert_str(0, &"  ".repeat(*depth));
+            if column.title == "COMMAND"
+                && let Content::Text(text) = &mut cell.content
+            {
+                text.insert_str(0, &"  ".repeat(*depth));
             }
             cell
         }
@@ -53,13 +57,14 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
 /// Draws the group names in the columns to the left of the first sum.
 fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
     let (_, table) = split(app, area);
-    let placed = placed(PROCESS_COLUMNS, &view(app, &app.rows), table);
+    let placed = placed(PROCESS_COLUMNS, &choice(app, &app.rows), table);
     let offset = scrolled(at, app.lines.len(), rows_of(area));
     let shown = (area.y + 1..area.bottom()).zip(app.lines.iter().skip(offset));
     for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
         let first_sum = placed.iter().find_map(|place| {
-            let text = group.cell(PROCESS_COLUMNS[place.column].title).text;
-            let width = u16::try_from(cells::columns(&text)).ok().filter(|w| *w > 0)?;
+            let cell = group.cell(PROCESS_COLUMNS[place.column].title);
+            let text = app.theme.glyphs.cell_text(&cell.content);
+            let width = u16::try_from(text_width::columns(&text)).ok().filter(|w| *w > 0)?;
             Some((place.x + place.width).saturating_sub(width + 1))
         });
         let x = table.x + 1;
@@ -70,7 +75,7 @@ fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
 }
 
 fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
-    (column.cell)(row, &app.theme).dim_if(row.is_stale())
+    (column.cell)(row, &app.theme.zone).dim_if(row.is_stale())
 }
 
 /// Returns the heading or line at a position in a table of `rows` with `lines` lines.
@@ -84,7 +89,7 @@ pub fn hit(
 ) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
-        let placed = placed(PROCESS_COLUMNS, &view(app, rows), table);
+        let placed = placed(PROCESS_COLUMNS, &choice(app, rows), table);
         let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
         return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
@@ -95,13 +100,13 @@ pub fn hit(
 /// Returns true if the overview's process table shows a column at this width.
 pub fn shows(app: &App, title: &str, width: u16) -> bool {
     let (_, table) = split(app, Rect { width, ..Rect::default() });
-    let placed = placed(PROCESS_COLUMNS, &view(app, &app.rows), table);
+    let placed = placed(PROCESS_COLUMNS, &choice(app, &app.rows), table);
     placed.iter().any(|place| PROCESS_COLUMNS[place.column].title == title)
 }
 
 /// Returns the minimum terminal width at which the overview's process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
-    table::min_width(PROCESS_COLUMNS, &view(app, &app.rows), column)
+    table::min_width(PROCESS_COLUMNS, &choice(app, &app.rows), column)
         + u16::from(!app.tags.is_empty())
 }
 
@@ -128,8 +133,15 @@ fn view(app: &App, rows: &[ProcessRow]) -> View {
     View {
         cursor: None,
         offset: 0,
-        sorted: app.sort,
+        columns: choice(app, rows),
         descending: sort.is_some_and(|sort| sort.first.descends(app.inverted)),
+    }
+}
+
+/// Returns the columns to show in a table of `rows`.
+fn choice(app: &App, rows: &[ProcessRow]) -> ColumnChoice {
+    ColumnChoice {
+        sorted: app.sort,
         hidden: app.hidden_columns.or(empty_columns(app, rows)),
         promoted: [
             has_several_users(app).then(|| column_at("USER")).flatten(),
@@ -141,7 +153,7 @@ fn view(app: &App, rows: &[ProcessRow]) -> View {
 /// Returns the columns without a value in `rows`, or in all processes if the filter hides every row.
 pub fn empty_columns(app: &App, rows: &[ProcessRow]) -> Hidden {
     let rows = if rows.is_empty() { &app.all_rows } else { rows };
-    columns::empty(rows, app.grouping != Grouping::Flat, &app.theme)
+    columns::empty(rows, app.grouping != Grouping::Flat, &app.theme.zone)
 }
 
 /// Returns true if the processes belong to different users, who need to know whose process uses a GPU.
@@ -176,7 +188,7 @@ fn draw<R>(
     let at = place.at.min(rows.len().saturating_sub(1));
     let view = View { cursor: place.marked.then_some(at), offset, ..*view };
     let (tags, table) = split(app, area);
-    table::draw(PROCESS_COLUMNS, rows, cell, &view, table, buffer, &app.theme);
+    draw_table(PROCESS_COLUMNS, rows, cell, &view, table, buffer, &app.theme);
     if tags > 0 {
         let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
         for (y, _) in shown.filter(|(_, row)| has_tag(row)) {

@@ -4,12 +4,16 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::gpu_columns::{has_pools, legend, notes, parts, share, why_no_gpus};
+use super::gpu_columns::{notes, share, why_no_gpus};
+use super::gpu_table::{legend, parts};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::Note;
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::gpus_text;
+use crate::dashboard::memory_parts::has_pools;
 use crate::dashboard::pools;
 use crate::dashboard::sizes::gib;
+use crate::dashboard::times::span_text;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::history::{GpuMetric, SeriesKey};
@@ -24,7 +28,6 @@ use crate::tui::widgets::cells::{
     join_fitting, put, put_all, put_line, put_line_right, put_lines, put_right,
 };
 use crate::tui::widgets::table::mark;
-use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::timeline::columns;
 
 /// Draws a single GPU, or a grid if there are several. Shows the process under the cursor in one line.
@@ -59,7 +62,7 @@ fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buff
         None => running().or(app.rows.first()).map(|row| (process_text(row, theme), Role::Text)),
     });
     if let Some(note) = notes(gpu, &app.frame).into_iter().next() {
-        lines.push((note.text, note.role));
+        lines.push((note.text, note.emphasis.into()));
     } else if let Some(note) = warning(app, gpu) {
         lines.push((note.text, Role::Warn));
     }
@@ -83,9 +86,11 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
         put(buffer, area.x + used, area.y, theme.glyphs.absent, area.width, theme.style(Role::Dim));
         return;
     };
-    let (right, role) = match share(&gpu.memory, theme) {
-        _ if is_unresponsive => (" !".into(), role),
-        share => (format!("{:>4}%", share.text), share.role),
+    let share = share(&gpu.memory);
+    let (right, role) = if is_unresponsive {
+        (" !".into(), role)
+    } else {
+        (format!("{:>4}%", theme.glyphs.cell_text(&share.content)), share.emphasis.into())
     };
     let bar = area.width.saturating_sub(used + 6);
     bar::draw(buffer, area.x + used, area.y, bar, &parts(&split, pools::any(&app.frame), theme));
@@ -106,7 +111,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let style = theme.style(Role::Text);
     // Show that the link is lost in place of the clock, which has stopped.
     let (right, style) = match app.link.as_ref().and_then(chrome::link_text) {
-        Some((words, role)) => (words, theme.style(role)),
+        Some((words, emphasis)) => (words, theme.style(emphasis.into())),
         None => (clock, style),
     };
     let end = put_right(buffer, area.x, area.right(), area.y, right.trim_end(), style);
@@ -314,7 +319,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     let (source, role) = match (&app.recording, &link) {
         (Some(recording), _) if recording.position.paused => (" REPLAY paused", Role::Banner),
         (Some(_), _) => (" REPLAY ", Role::Banner),
-        (None, Some((words, role))) => (words.trim(), *role),
+        (None, Some((words, emphasis))) => (words.trim(), (*emphasis).into()),
         (None, None) if app.paused => ("paused", Role::Warn),
         (None, None) if app.hello.reduced => ("nvidia-smi", Role::Warn),
         (None, None) => ("live", Role::Good),
@@ -356,19 +361,19 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
 /// Returns the most urgent message of all GPUs: unresponsive GPUs first, then errors, other warnings, and pool
 /// warnings.
 fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
-    let rank = |gpu: &Gpu, role: Role| match (gpu.health.state, role) {
+    let rank = |gpu: &Gpu, emphasis: Emphasis| match (gpu.health.state, emphasis) {
         (HealthState::Lost | HealthState::Silent, _) => Some(0),
-        (_, Role::Bad) => Some(1),
-        (_, Role::Warn) => Some(2),
+        (_, Emphasis::Bad) => Some(1),
+        (_, Emphasis::Warn) => Some(2),
         _ => None,
     };
     let worst = gpus.iter().filter_map(|gpu| {
         let note = notes(gpu, &app.frame).into_iter().next()?;
-        Some((rank(gpu, note.role)?, gpu.index, note))
+        Some((rank(gpu, note.emphasis)?, gpu.index, note))
     });
     let worst = worst.min_by_key(|(rank, index, _)| (*rank, *index));
     if let Some((_, index, note)) = worst {
-        return Some((format!("GPU {index} {}", note.text), note.role));
+        return Some((format!("GPU {index} {}", note.text), note.emphasis.into()));
     }
     let warned = gpus.iter().filter_map(|gpu| Some((gpu.index, warning(app, gpu)?)));
     let (index, note) = warned.min_by_key(|(_, note)| note.kind)?;

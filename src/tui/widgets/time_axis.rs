@@ -3,7 +3,9 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{columns, put, put_glyph, put_right};
+use super::cells::{put, put_glyph, put_right};
+use crate::dashboard::times::span_text;
+use crate::export::text_width::columns;
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::tui::theme::{Role, Theme};
 
@@ -146,19 +148,6 @@ fn signed(millis: Millis) -> i64 {
     i64::try_from(millis.0).unwrap_or(i64::MAX)
 }
 
-/// Formats a short duration for axes and ages, such as `10m`, `1h` or `30s`.
-pub fn span_text(span: Millis) -> String {
-    let seconds = span.0 / 1_000;
-    match seconds {
-        s if s < 60 => format!("{s}s"),
-        s if s < 3_600 && s % 60 != 0 && s < 600 => format!("{}m{:02}", s / 60, s % 60),
-        s if s < 3_600 => format!("{}m", s / 60),
-        s if s < 86_400 && s % 3_600 >= 60 => format!("{}h{:02}", s / 3_600, s % 3_600 / 60),
-        s if s < 86_400 => format!("{}h", s / 3_600),
-        s => format!("{}d{:02}", s / 86_400, s % 86_400 / 3_600),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,21 +207,5 @@ mod tests {
         let of = |at| axis.column(Mono(at), 10);
         assert_eq!([of(100_000), of(99_000), of(91_999)], [Some(9), Some(8), Some(0)]);
         assert_eq!([of(90_999), of(100_500), of(101_000)], [None; 3]);
-    }
-
-    #[test]
-    fn formats_durations_in_a_few_characters() {
-        for (ms, words) in [
-            (0, "0s"),
-            (59_000, "59s"),
-            (60_000, "1m"),
-            (90_000, "1m30"),
-            (600_000, "10m"),
-            (3_600_000, "1h"),
-            (11_520_000, "3h12"),
-            (90_000_000, "1d01"),
-        ] {
-            assert_eq!(span_text(Millis(ms)), words);
-        }
     }
 }

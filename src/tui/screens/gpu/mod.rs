@@ -7,9 +7,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use self::facts::{dimmed, facts_of};
-use super::gpu_columns::{has_pools, legend, notes, parts};
+use super::gpu_columns::notes;
+use super::gpu_table::{legend, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
+use crate::dashboard::memory_parts::has_pools;
+use crate::export::text_width::columns;
 use crate::model::accounting::account_pools;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
@@ -21,7 +24,7 @@ use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus}
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_left};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{columns, put_all, put_line, put_line_right};
+use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{
     Fact, capacity, draw as draw_facts, line_width, lines as fact_lines,
 };
@@ -170,7 +173,9 @@ fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let bus = gpu.board.pci_bus.value().map(|bus| (bus.as_str(), Role::Dim));
     let bus = bus.filter(|_| !is_small(area));
     let mut left = usize::from(area.width.saturating_sub(1)).saturating_sub(columns(&name));
-    for (text, role) in bus.into_iter().chain(notes.iter().map(|note| (&*note.text, note.role))) {
+    for (text, role) in
+        bus.into_iter().chain(notes.iter().map(|note| (&*note.text, note.emphasis.into())))
+    {
         let Some(rest) = left.checked_sub(columns(text) + 2) else {
             break;
         };

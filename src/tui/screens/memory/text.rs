@@ -10,6 +10,8 @@ use crate::allocator::fragmentation::{Fragmentation, StreamPool};
 use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
 use crate::dashboard::pools;
+use crate::dashboard::times::span_text;
+use crate::export::text_width::fit;
 use crate::model::gpu::Gpu;
 use crate::model::history::SeriesKey;
 use crate::model::pool::Pool;
@@ -21,9 +23,8 @@ use crate::tui::clipboard::Copied;
 use crate::tui::rows::ProcessRow;
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{fit, join_fitting, wrap_words};
+use crate::tui::widgets::cells::{join_fitting, wrap_words};
 use crate::tui::widgets::segment_map::{pool_text, stream_text};
-use crate::tui::widgets::time_axis::span_text;
 
 /// A line of the memory accounting.
 pub(super) struct AccountingRow {
