@@ -31,7 +31,7 @@ use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
-use gputop::tui::filter::Filter;
+use gputop::dashboard::filter::Filter;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::printed_tables;
 use gputop::tui::screen::Effect;

@@ -33,7 +33,7 @@ use crate::model::frame::SCHEMA;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth, missing_groups};
 use crate::model::text::{Escaped, json_escaped, quoted};
 use crate::model::{Bytes, HolderClass, HolderGroup, Holders, Millis, Pid, ProcessKey, Reading};
-use crate::tui::holders::HolderRow;
+use crate::dashboard::holders::HolderRow;
 use crate::tui::screens::holders::table;
 use crate::tui::theme::{Palette, Theme};
 

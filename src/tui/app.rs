@@ -6,16 +6,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::columns::PROCESS_COLUMNS;
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use super::density::Density;
-use super::filter::{Filter, FilterError};
-use super::groups::{self, Grouping, TableRow};
+use crate::dashboard::filter::{Filter, FilterError};
+use crate::dashboard::groups::{self, Grouping, TableRow};
 use super::guide::Guide;
-use super::holders::HolderReadings;
+use crate::dashboard::holders::HolderReadings;
 use super::keymap::Keymap;
-use super::rows::{ExitedProcess, Growth, ProcessRow, RowId};
-use super::signal_outcome::outcome_text;
-use super::tags::Tags;
+use crate::dashboard::rows::{ExitedProcess, Growth, ProcessRow, RowId};
+use crate::dashboard::signal_outcome::outcome_text;
+use crate::dashboard::tags::Tags;
 use super::theme::Theme;
 use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};

@@ -10,7 +10,7 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::app::{App, Recording};
-use super::columns::PROCESS_COLUMNS;
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use super::screen::Screen;
 use super::theme::Role;
 use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right, wrap_words};

@@ -2,8 +2,8 @@
 
 use super::app::App;
 use super::clipboard::Copied;
-use super::groups::Group;
-use super::rows::ProcessRow;
+use crate::dashboard::groups::Group;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::gpu::Gpu;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;

@@ -7,7 +7,7 @@ use ratatui::layout::{Position, Rect};
 use super::action::{Action, moved};
 use super::app::App;
 use super::colours::Colours;
-use super::columns::PROCESS_COLUMNS;
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
 use super::screen::Effect;

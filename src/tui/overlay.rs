@@ -8,7 +8,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
-use super::filter::{Filter, FilterError};
+use crate::dashboard::filter::{Filter, FilterError};
 use super::help::Help;
 use super::keymap::is_enter;
 use super::menu::Menu;

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::app::App;
 use super::picture::text_of;
-use super::screens::gpu_columns::GpuRow;
+use crate::dashboard::gpu_columns::GpuRow;
 use super::screens::gpu_table::draw_gpus;
 use super::screens::process_table::draw_processes;
 use super::widgets::cells::replace_non_ascii;

@@ -2,7 +2,7 @@
 //! starts the probe.
 
 use super::app::App;
-use super::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use super::theme::Role;
 use super::widgets::cells::wrap_words;
 use crate::model::gpu::{Gpu, Memory};

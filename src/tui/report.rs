@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use crate::model::gpu::Gpu;
 use crate::model::units::Bytes;
 use crate::tui::app::App;
-use crate::tui::rows::ProcessRow;
-use crate::tui::screens::gpu_columns::notes;
+use crate::dashboard::rows::ProcessRow;
+use crate::dashboard::gpu_columns::notes;
 
 /// Returns the report: one line for the time, one for each GPU and each process, and an empty line.
 #[must_use]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::app::App;
-use super::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use super::theme::Role;
 use crate::dashboard::sizes::gib;
 use crate::model::process::ProcessKey;

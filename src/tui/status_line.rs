@@ -4,7 +4,7 @@
 //! memory share of each GPU, mean SM use and highest temperature. With even less space, only sums remain. Warnings such
 //! as ` ! 3 too hot` are dropped last.
 
-use super::screens::gpu_columns::notes;
+use crate::dashboard::gpu_columns::notes;
 use crate::dashboard::emphasis::Emphasis;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;

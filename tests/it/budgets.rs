@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use gputop::model::process::ProcessKey;
 use gputop::model::signal::Signal;
 use gputop::protocol::{Request, RequestLine};
-use gputop::tui::filter::Filter;
+use gputop::dashboard::filter::Filter;
 use gputop_peek::memory::dump::Dump;
 use zstd::stream::Encoder;
 use zstd::stream::raw::CParameter;

@@ -1,7 +1,7 @@
 //! Menus of the dashboard, and actions that work from any screen.
 
 use gputop::protocol::Request;
-use gputop::tui::columns;
+use gputop::dashboard::process_columns::PROCESS_COLUMNS;
 use gputop::tui::picture::text_of;
 use gputop::tui::screen::Effect;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -161,7 +161,7 @@ fn columns_that_are_not_shown_state_the_reason() {
 fn the_sort_column_is_shown() {
     let mut test_app = test_app();
     assert!(!test_app.text(80, 24).contains("SHARE"));
-    let mut columns = columns::PROCESS_COLUMNS.iter();
+    let mut columns = PROCESS_COLUMNS.iter();
     let share = columns.position(|column| column.title == "SHARE");
     test_app.app.set_sort(share, false);
     let text = test_app.text(80, 24);

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, SPARK};
+use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, SPARK};
 use crate::dashboard::memory_parts::{self, amounts};
 use crate::dashboard::pools;
 use crate::model::accounting::Accounting;

@@ -10,7 +10,7 @@ use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 
 /// A list of memory holders or tensors for [`HolderScreen`], with its process, layout and text to copy.

@@ -18,7 +18,7 @@ use crate::model::incident::{Fix, Incident};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{split_bottom, split_left};

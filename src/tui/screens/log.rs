@@ -14,7 +14,7 @@ use crate::model::units::Bytes;
 use crate::protocol::Request;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
-use crate::tui::rows::{ProcessRow, RowId};
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row};

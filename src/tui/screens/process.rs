@@ -21,7 +21,7 @@ use crate::model::units::{Bytes, Mono, Percent, UnixMillis};
 use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::rows::{ProcessRow, RowId};
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};

@@ -6,9 +6,9 @@ use ratatui::layout::{Position, Rect};
 use crate::dashboard::table::{self, Cell, Column, ColumnChoice, Content, Hidden, Placed};
 use crate::export::text_width;
 use crate::tui::app::App;
-use crate::tui::columns::{self, GROWTH, PROCESS_COLUMNS};
-use crate::tui::groups::{Grouping, TableRow};
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::process_columns::{self, GROWTH, PROCESS_COLUMNS};
+use crate::dashboard::groups::{Grouping, TableRow};
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::split_left;
 use crate::tui::widgets::cells::{put_glyph, put_line};
@@ -153,7 +153,7 @@ fn choice(app: &App, rows: &[ProcessRow]) -> ColumnChoice {
 /// Returns the columns without a value in `rows`, or in all processes if the filter hides every row.
 pub fn empty_columns(app: &App, rows: &[ProcessRow]) -> Hidden {
     let rows = if rows.is_empty() { &app.all_rows } else { rows };
-    columns::empty(rows, app.grouping != Grouping::Flat, &app.theme.zone)
+    process_columns::empty(rows, app.grouping != Grouping::Flat, &app.theme.zone)
 }
 
 /// Returns true if the processes belong to different users, who need to know whose process uses a GPU.

@@ -4,7 +4,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::gpu_columns::{notes, share, why_no_gpus};
+use crate::dashboard::gpu_columns::{notes, share, why_no_gpus};
 use super::gpu_table::{legend, parts};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::Note;
@@ -20,7 +20,7 @@ use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::chrome;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_left, split_top};
 use crate::tui::widgets::bar;

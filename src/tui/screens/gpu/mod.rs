@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use self::facts::{dimmed, facts_of};
-use super::gpu_columns::notes;
+use crate::dashboard::gpu_columns::notes;
 use super::gpu_table::{legend, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
@@ -19,7 +19,7 @@ use crate::model::units::GpuUuid;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_left};

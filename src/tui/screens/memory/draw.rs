@@ -12,7 +12,7 @@ use crate::export::text_width::fit;
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 use crate::tui::marks;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_top};
 use crate::tui::widgets::bar::{self, Part};

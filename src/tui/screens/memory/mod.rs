@@ -25,7 +25,7 @@ use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::marks;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 
 pub const DEF: ScreenDef = ScreenDef {

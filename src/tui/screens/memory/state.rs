@@ -9,7 +9,7 @@ use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::units::GpuUuid;
 use crate::tui::app::App;
-use crate::tui::rows::{ProcessRow, RowId};
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, no_more_gpus};
 use crate::tui::theme::Theme;
 use crate::tui::widgets::segment_map::MapPane;

@@ -20,7 +20,7 @@ use crate::model::stack::StackTrigger;
 use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{join_fitting, wrap_words};

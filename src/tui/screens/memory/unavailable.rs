@@ -10,7 +10,7 @@ use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
 use crate::tui::marks;
-use crate::tui::rows::ProcessRow;
+use crate::dashboard::rows::ProcessRow;
 use crate::tui::screen::Screen;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};

@@ -4,7 +4,7 @@ use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
 use crate::model::process::RunState;
 use crate::model::units::Bytes;
-use crate::tui::rows::{ExitedProcess, ProcessRow};
+use crate::dashboard::rows::{ExitedProcess, ProcessRow};
 
 /// Definition of a filter field.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use crate::model::frame::Frame;
 use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Millis};
-use crate::tui::holders::HolderReadings;
-use crate::tui::rows::{ProcessRow, full_in};
+use crate::dashboard::holders::HolderReadings;
+use crate::dashboard::rows::{ProcessRow, full_in};
 
 /// A GPU or a MIG instance in a frame.
 #[derive(Debug, Clone)]
