@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use gputop::cli::check_config;
 use gputop::collect::hook::{ReportedPools, Spool};
+use gputop::dashboard::filter::Filter;
 use gputop::dashboard::incidents::ListedIncident;
 use gputop::diagnose::live::Observer;
 use gputop::diagnose::{Catalogue, LogReader, explain};
@@ -31,7 +32,6 @@ use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
-use gputop::dashboard::filter::Filter;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::printed_tables;
 use gputop::tui::screen::Effect;
@@ -161,9 +161,9 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         }
     }
     if !stored.is_empty() {
-        app.take_stored(stored);
+        app.host.take_stored(stored);
     }
-    let _ = csv::frame(&app.frame);
+    let _ = csv::frame(&app.host.frame);
     let _ = printed_tables::text(&app, 120);
     draw(&mut app, choice);
 }
@@ -337,7 +337,7 @@ pub fn incident(data: &[u8]) {
         let record = entry.record;
         assert_printable(&print(std::slice::from_ref(&record.incident)));
         let mut app = app();
-        app.take_stored(vec![listed(&record)]);
+        app.host.take_stored(vec![listed(&record)]);
         draw(&mut app, data);
         let _ = merge::is_same(&record, &record);
         let merged = merge::merge(record.clone(), record.clone());
@@ -489,7 +489,7 @@ pub fn config(data: &[u8]) {
     let app = &mut demo_app();
     for line in text.lines().take(4) {
         if let Ok(filter) = Filter::parse(line) {
-            app.use_filter(filter);
+            app.host.use_filter(filter);
         }
     }
 }

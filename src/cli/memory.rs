@@ -24,6 +24,7 @@ use super::allocator::{exit_code, save_dump};
 use super::print::{say, width, write_out};
 use super::settings::watch_argument;
 use crate::collect::holders::read;
+use crate::dashboard::holders::HolderRow;
 use crate::export::explanation::wrapped;
 use crate::export::holders::{
     advice_lines, difference_lines, estimates, sentence, state_text, tensors,
@@ -33,7 +34,6 @@ use crate::model::frame::SCHEMA;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth, missing_groups};
 use crate::model::text::{Escaped, json_escaped, quoted};
 use crate::model::{Bytes, HolderClass, HolderGroup, Holders, Millis, Pid, ProcessKey, Reading};
-use crate::dashboard::holders::HolderRow;
 use crate::tui::screens::holders::table;
 use crate::tui::theme::{Palette, Theme};
 

@@ -88,12 +88,14 @@ fn watch(settings: &Settings) -> Result<u8> {
         if !is_frame {
             continue;
         }
-        if let Some(why) = dashboard::why_no_gpus(&app.frame) {
+        if let Some(why) = dashboard::why_no_gpus(&app.host.frame) {
             super::print::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
             return Ok(1);
         }
         frames += 1;
-        if is_complete(&app.frame, frames) && !write_out(&Escaped(&report::of(&app)).to_string())? {
+        if is_complete(&app.host.frame, frames)
+            && !write_out(&Escaped(&report::of(&app)).to_string())?
+        {
             return Ok(0);
         }
     }

@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock};
 use jiff::tz::TimeZone;
 
 use crate::dashboard::emphasis::Emphasis;
+use crate::dashboard::holders::HolderReadings;
+use crate::dashboard::rows::{ProcessRow, full_in};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::{Align, Cell, Column};
 use crate::dashboard::times::span_text;
@@ -13,8 +15,6 @@ use crate::model::frame::Frame;
 use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Millis};
-use crate::dashboard::holders::HolderReadings;
-use crate::dashboard::rows::{ProcessRow, full_in};
 
 /// A GPU or a MIG instance in a frame.
 #[derive(Debug, Clone)]

@@ -96,7 +96,7 @@ const COUNTERS: [&str; 2] = ["RETRY", "OOM"];
 
 /// Returns the columns that are empty in every row, or none if there are no rows. If the rows are grouped, the RANK
 /// column is never hidden, because the group names need its space.
-pub fn empty(rows: &[ProcessRow], is_grouped: bool, zone: &TimeZone) -> Hidden {
+pub fn empty(rows: &[ProcessRow], is_grouped: bool) -> Hidden {
     let mut empty = Hidden::default();
     if rows.is_empty() {
         return empty;
@@ -106,7 +106,8 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, zone: &TimeZone) -> Hidden {
             ALWAYS_SHOWN.contains(&column.title) || (is_grouped && column.title == "RANK");
         let is_counter = COUNTERS.contains(&column.title);
         let has_value = |row: &ProcessRow| {
-            let cell = (column.cell)(row, zone);
+            // Any time zone will do: COMMAND, the only column with a time, is always shown.
+            let cell = (column.cell)(row, &TimeZone::UTC);
             !(cell.is_empty() || is_counter && cell.is_text("0"))
         };
         if !is_kept && !rows.iter().any(has_value) {

@@ -199,7 +199,7 @@ async fn run_sessions(
     let signals = SignalEvents::listen()?;
     let mut apps = lead.iter().map(|session| &session.app);
     let first = apps.next().or(hosts.first().map(|host| &host.app));
-    let terminal = Terminal::enter(first.is_some_and(|app| app.mouse))?;
+    let terminal = Terminal::enter(first.is_some_and(|app| app.ui.mouse))?;
     let keys = Some(Input::start()?);
     let IncidentInbox { mut incoming, opened, sink } = inbox;
     let mut inbox_open = true;
@@ -244,7 +244,7 @@ async fn run_sessions(
 impl Dashboard {
     /// Returns the time at which to remove the message on the screen.
     fn message_end(&mut self) -> Instant {
-        let message = &self.sessions.on_screen().app.message;
+        let message = &self.sessions.on_screen().app.ui.message;
         if self.message.0 != *message {
             self.message = (message.clone(), Instant::now() + MESSAGE_DURATION);
         }
@@ -275,8 +275,8 @@ impl Dashboard {
                 self.sessions.take_stored(&known);
                 self.sessions.follow();
             }
-            Wake::MessageExpired => self.sessions.on_screen().app.message = None,
-            Wake::JobDone(message) => self.sessions.on_screen().app.message = Some(message),
+            Wake::MessageExpired => self.sessions.on_screen().app.ui.message = None,
+            Wake::JobDone(message) => self.sessions.on_screen().app.ui.message = Some(message),
             // Redraw; the next draw uses the new size.
             Wake::Signal(Signal::SIGWINCH) => {}
             Wake::Signal(Signal::SIGTSTP) => self.suspend(StopTarget::Process)?,
@@ -332,13 +332,13 @@ impl Dashboard {
             Effect::Suspend => self.suspend(StopTarget::Group)?,
             Effect::Redraw => self.terminal.redraw()?,
             Effect::Copy(copied) => {
-                app.message = copy(copied, environment, &mut self.terminal, &mut self.jobs)?;
+                app.ui.message = copy(copied, environment, &mut self.terminal, &mut self.jobs)?;
             }
             Effect::Write(document) => {
-                app.message = write(*document, app, environment, &mut self.jobs);
+                app.ui.message = write(*document, app, environment, &mut self.jobs);
             }
             Effect::SaveTheme(name) => {
-                app.message = save_theme(name, environment, &mut self.jobs);
+                app.ui.message = save_theme(name, environment, &mut self.jobs);
             }
             Effect::Connect(row) => {
                 if let Some(login) = self.sessions.login(row) {
@@ -353,7 +353,7 @@ impl Dashboard {
             Effect::Host(number) => self.sessions.show(number),
             Effect::Hosts => {
                 if !self.sessions.show_fleet() {
-                    self.sessions.on_screen().app.message = Some("no other hosts".into());
+                    self.sessions.on_screen().app.ui.message = Some("no other hosts".into());
                 }
             }
             // Nothing to do: the view has already performed these effects.
@@ -427,8 +427,8 @@ fn write(
     environment: &Environment,
     jobs: &mut BackgroundJobs,
 ) -> Option<String> {
-    let date = app.theme.clock(app.frame.time, "%Y%m%d-%H%M%S");
-    let stem = snapshot_file::stem(&app.hello.host, &date);
+    let date = app.ui.theme.clock(app.host.frame.time, "%Y%m%d-%H%M%S");
+    let stem = snapshot_file::stem(&app.host.hello.host, &date);
     let directory = environment.directory.clone();
     let work = move || match document.json() {
         Ok(text) => snapshot_file::write(&directory, &stem, &text),

@@ -3,20 +3,20 @@
 
 use std::fmt::Write as _;
 
+use crate::dashboard::gpu_columns::notes;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::gpu::Gpu;
 use crate::model::units::Bytes;
 use crate::tui::app::App;
-use crate::dashboard::rows::ProcessRow;
-use crate::dashboard::gpu_columns::notes;
 
 /// Returns the report: one line for the time, one for each GPU and each process, and an empty line.
 #[must_use]
 pub fn of(app: &App) -> String {
-    let (gpus, rows) = (&app.frame.gpus, &app.all_rows);
+    let (gpus, rows) = (&app.host.frame.gpus, &app.host.all_rows);
     let running = rows.iter().filter(|row| row.ended().is_none()).count();
     let mut out = format!(
         "{}: {}, {}.\n",
-        app.theme.clock(app.frame.time, "%H:%M:%S"),
+        app.ui.theme.clock(app.host.frame.time, "%H:%M:%S"),
         counted(gpus.len(), "GPU", "GPUs"),
         counted(running, "process on a GPU", "processes on GPUs"),
     );
@@ -42,7 +42,7 @@ fn gpu_text(gpu: &Gpu, app: &App) -> Vec<String> {
     words.extend(gpu.sm.get().map(|sm| format!("SM {:.0} percent", sm.0)));
     words.extend(gpu.power.get().map(|power| format!("{} watts", power.0 / 1_000)));
     words.extend(gpu.temperature.get().map(|degrees| format!("{} degrees Celsius", degrees.0)));
-    words.extend(notes(gpu, &app.frame).into_iter().map(|note| note.text));
+    words.extend(notes(gpu, &app.host.frame).into_iter().map(|note| note.text));
     words
 }
 
@@ -52,7 +52,7 @@ fn process_text(row: &ProcessRow, app: &App) -> Vec<String> {
     words.extend(row.gpu_label().map(|gpu| format!("GPU {gpu}")));
     words.extend(row.fact(|facts| &facts.user).value().map(|user| format!("user {user}")));
     if let Some(ended) = row.ended() {
-        words.push(ended.words(&app.theme.zone, "%H:%M:%S"));
+        words.push(ended.words(&app.ui.theme.zone, "%H:%M:%S"));
         return words;
     }
     let size = |name: &str, size: Option<Bytes>| size.map(|size| format!("{name} {size}"));

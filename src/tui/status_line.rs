@@ -4,8 +4,8 @@
 //! memory share of each GPU, mean SM use and highest temperature. With even less space, only sums remain. Warnings such
 //! as ` ! 3 too hot` are dropped last.
 
-use crate::dashboard::gpu_columns::notes;
 use crate::dashboard::emphasis::Emphasis;
+use crate::dashboard::gpu_columns::notes;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::units::Bytes;

@@ -41,6 +41,7 @@ use self::definition::{
 };
 use self::file::WrittenSettings;
 use self::themes::AUTO;
+use crate::dashboard::recording::Recording;
 use crate::export::glyphs;
 use crate::incident::Store;
 use crate::incident::{IncidentSink, Notifications};
@@ -48,7 +49,7 @@ use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::model::{Millis, Permissions};
 use crate::tui::Environment;
-use crate::tui::app::{App, Recording};
+use crate::tui::app::App;
 use crate::tui::chrome::interval_text;
 use crate::tui::clipboard::Clipboard;
 use crate::tui::colours::Colours;
@@ -174,10 +175,10 @@ impl Settings {
 
     pub fn app(&self, recording: Option<Recording>) -> App {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
-        app.density = self.density;
-        app.mouse = self.mouse;
-        app.permissions = Permissions::readonly(self.readonly);
-        app.probe_interval = self.probe_interval;
+        app.ui.density = self.density;
+        app.ui.mouse = self.mouse;
+        app.host.permissions = Permissions::readonly(self.readonly);
+        app.ui.probe_interval = self.probe_interval;
         app
     }
 

@@ -2,9 +2,9 @@
 
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
+use crate::dashboard::rows::{ExitedProcess, ProcessRow};
 use crate::model::process::RunState;
 use crate::model::units::Bytes;
-use crate::dashboard::rows::{ExitedProcess, ProcessRow};
 
 /// Definition of a filter field.
 #[derive(Debug)]

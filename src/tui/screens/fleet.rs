@@ -29,7 +29,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        app.fleet.first()?;
+        app.host.fleet.first()?;
         Some(Box::new(FleetScreen::default()))
     },
 };
@@ -127,7 +127,7 @@ impl ListRow for FleetRow {
     /// Returns the host rows, with the hosts that need attention first. Hosts of equal rank keep their command-line
     /// order.
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
-        let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
+        let mut rows: Vec<_> = app.host.fleet.iter().enumerate().collect();
         rows.sort_unstable_by_key(|(at, row)| (row.rank(), *at));
         rows
     }

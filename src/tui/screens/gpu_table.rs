@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, SPARK};
 use crate::dashboard::memory_parts::{self, amounts};
 use crate::dashboard::pools;
+use crate::dashboard::time_axis::TimeAxis;
 use crate::model::accounting::Accounting;
 use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::units::Millis;
@@ -15,7 +16,6 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::put_all;
 use crate::tui::widgets::table::{View, draw, placed};
-use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::sparkline;
 
 /// Returns the parts of a memory bar, in drawing order. `pooled` is true if any bar on the screen shows pools.
@@ -36,7 +36,7 @@ pub fn draw_gpus(
     app: &App,
     buffer: &mut Buffer,
 ) {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let view = View { cursor, ..View::default() };
     let cell = |column: &_, row: &GpuRow| row.cell(column, &theme.zone);
     draw(&GPU_COLUMNS, rows, cell, &view, area, buffer, theme);
@@ -45,7 +45,7 @@ pub fn draw_gpus(
         let title = GPU_COLUMNS[placed.column].title;
         if title == BAR {
             let heading = Rect::new(placed.x, area.y, placed.width, 1);
-            legend(splits.iter().flatten(), heading, pools::any(&app.frame), buffer, theme);
+            legend(splits.iter().flatten(), heading, pools::any(&app.host.frame), buffer, theme);
         }
         for (y, (row, split)) in (area.y + 1..area.bottom()).zip(rows.iter().zip(&splits)) {
             let cell = Rect::new(placed.x, y, placed.width, 1);
@@ -59,9 +59,9 @@ pub fn draw_gpus(
 }
 
 fn draw_bar(row: &GpuRow, split: &Accounting, cell: Rect, app: &App, buffer: &mut Buffer) {
-    let mut parts = parts(split, pools::any(&app.frame), &app.theme);
+    let mut parts = parts(split, pools::any(&app.host.frame), &app.ui.theme);
     if row.is_stale() {
-        parts.iter_mut().for_each(|part| part.style = app.theme.style(Role::Dim));
+        parts.iter_mut().for_each(|part| part.style = app.ui.theme.style(Role::Dim));
     }
     bar::draw(buffer, cell.x, cell.y, cell.width, &parts);
 }
@@ -69,13 +69,13 @@ fn draw_bar(row: &GpuRow, split: &Accounting, cell: Rect, app: &App, buffer: &mu
 fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
     let key = SeriesKey::Gpu(row.gpu().uuid.clone(), GpuMetric::Sm);
     sparkline(
-        app.history.series(&key),
-        TimeAxis::until(app.frame.mono, Millis(120_000)),
+        app.host.history.series(&key),
+        TimeAxis::until(app.host.frame.mono, Millis(120_000)),
         100.0,
         &marks::of_gpu(app, &row.gpu().uuid),
         cell,
         buffer,
-        &app.theme,
+        &app.ui.theme,
     );
 }
 

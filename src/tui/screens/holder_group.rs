@@ -33,8 +33,8 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        let process = app.holders.newest()?;
-        let rows = &app.holders.of(process)?.rows;
+        let process = app.host.holders.newest()?;
+        let rows = &app.host.holders.of(process)?.rows;
         let key = rows.iter().find(|row| !row.key.name.is_empty())?.key.clone();
         Some(Box::new(HolderGroupScreen::new((process, key))))
     },
@@ -105,7 +105,7 @@ fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
 }
 
 fn group<'a>(app: &'a App, (process, key): &Subject) -> Option<&'a HolderGroup> {
-    app.holders.of(*process)?.group(key)
+    app.host.holders.of(*process)?.group(key)
 }
 
 impl ListRow for HeldTensor {
@@ -180,7 +180,7 @@ impl HolderGroupScreen {
             "" => String::new(),
             name => format!("{name}, "),
         };
-        let reading = app.holders.of(*process);
+        let reading = app.host.holders.of(*process);
         let holders = reading.and_then(|reading| reading.holders());
         match (holders, group(app, &self.subject)) {
             (Some(holders), Some(group)) => {
@@ -207,13 +207,13 @@ impl HolderList for HeldTensor {
 
     fn draw(screen: &HolderGroupScreen, app: &App, area: Rect, buffer: &mut Buffer) {
         let [title, table, words] = screen.areas(app, area);
-        put_line(buffer, title, &screen.title(app), Role::Title, &app.theme);
+        put_line(buffer, title, &screen.title(app), Role::Title, &app.ui.theme);
         screen.list.draw(app, table, buffer);
-        put_lines(buffer, words, &screen.words(app, words.width), &app.theme);
+        put_lines(buffer, words, &screen.words(app, words.width), &app.ui.theme);
     }
 
     fn copied(subject: &Subject, app: &App) -> Option<Copied> {
-        let holders = app.holders.of(subject.0)?.holders()?;
+        let holders = app.host.holders.of(subject.0)?.holders()?;
         let text = tensors(holders, group(app, subject)?, true);
         Some(Copied::new("the tensors", &text))
     }

@@ -53,7 +53,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "Growth rate of a group that grew in every reading. Readings are taken every 30 s while this screen is open.",
         ),
     ],
-    sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
+    sample: |app| Some(Box::new(HoldersScreen::new(app.host.holders.newest()?))),
 };
 
 pub type HoldersScreen = HolderScreen<HolderRow>;
@@ -71,7 +71,7 @@ impl ListRow for HolderRow {
     const EMPTY: &'static str = "PyTorch has allocated no GPU memory";
 
     fn rows<'a>(app: &'a App, process: &ProcessKey) -> Vec<(usize, &'a Self)> {
-        let rows = app.holders.of(*process).map(|reading| reading.rows.as_slice());
+        let rows = app.host.holders.of(*process).map(|reading| reading.rows.as_slice());
         rows.unwrap_or_default().iter().enumerate().collect()
     }
 
@@ -113,7 +113,7 @@ pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
 
 impl HoldersScreen {
     fn reading<'a>(&self, app: &'a App) -> Option<&'a ProcessReading> {
-        app.holders.of(self.subject)
+        app.host.holders.of(self.subject)
     }
 
     /// Returns the areas of the holders screen: title, bar, legend, notes and table.
@@ -142,9 +142,9 @@ impl HoldersScreen {
     }
 
     fn draw_title(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let holders = self.reading(app).and_then(ProcessReading::holders);
-        let age = holders.map(|holders| app.frame.mono.since(holders.at));
+        let age = holders.map(|holders| app.host.frame.mono.since(holders.at));
         let name = program(self.subject, app);
         let allocated = holders
             .map_or_else(String::new, |holders| format!("  {} allocated", holders.allocated));
@@ -167,12 +167,12 @@ impl HoldersScreen {
 /// Returns how many more bytes a single-GPU process could allocate: the memory that is free on the GPU plus the memory
 /// cached by its allocator.
 fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
-    let pools = app.frame.pools.iter().flat_map(|pools| &*pools.list);
+    let pools = app.host.frame.pools.iter().flat_map(|pools| &*pools.list);
     let mut own = pools.filter(|pool| pool.process == holders.process);
     let (pool, None) = (own.next()?, own.next()) else {
         return None;
     };
-    let free = gpu_of(&app.frame, pool)?.memory.free.get()?;
+    let free = gpu_of(&app.host.frame, pool)?.memory.free.get()?;
     let cached = pool.stats.reserved.last().0.saturating_sub(holders.allocated.0);
     Some(Bytes(free.0.saturating_add(cached)))
 }
@@ -254,7 +254,7 @@ impl HolderList for HolderRow {
     }
 
     fn draw(screen: &HoldersScreen, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let [title, bar, legend, words, table] = screen.areas(app, area);
         screen.draw_title(app, title, buffer);
         let Some(reading) = screen.reading(app) else {
@@ -273,9 +273,9 @@ impl HolderList for HolderRow {
     }
 
     fn copied(process: &ProcessKey, app: &App) -> Option<Copied> {
-        let reading = app.holders.of(*process)?;
+        let reading = app.host.holders.of(*process)?;
         let sentence = sentence(reading.holders()?, &reading.growth);
-        let text = format!("{sentence}\n\n{}", table(&reading.rows, 120, &app.theme));
+        let text = format!("{sentence}\n\n{}", table(&reading.rows, 120, &app.ui.theme));
         Some(Copied::new("the memory holders", &text))
     }
 }

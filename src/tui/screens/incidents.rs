@@ -27,7 +27,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        app.shown_incidents().next()?;
+        app.host.shown_incidents().next()?;
         Some(Box::new(IncidentList::default()))
     },
 };
@@ -105,7 +105,7 @@ impl ListRow for ListedIncident {
     const EMPTY: &'static str = NO_INCIDENTS;
 
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
-        app.shown_incidents().enumerate().collect()
+        app.host.shown_incidents().enumerate().collect()
     }
 
     fn key(&self) -> Arc<Incident> {

@@ -83,7 +83,7 @@ impl<R: ListRow> ListScreen<R> {
         let words = self.filter.text().to_lowercase();
         let mut rows = R::rows(app, &self.subject);
         if !words.is_empty() {
-            rows.retain(|(_, row)| matches(*row, &words, &app.theme));
+            rows.retain(|(_, row)| matches(*row, &words, &app.ui.theme));
         }
         if let Some(sort) = self.sort.and_then(|at| R::COLUMNS[at].sort.as_ref()) {
             rows.sort_by(|(_, a), (_, b)| {
@@ -151,7 +151,7 @@ impl<R: ListRow> ListScreen<R> {
         }
         let (all, noun, text) = (R::rows(app, &self.subject).len(), R::NOUN, self.filter.text());
         let words = format!(" {shown} of {all} {noun} match \"{text}\"");
-        put_line(buffer, line, &words, Role::Dim, &app.theme);
+        put_line(buffer, line, &words, Role::Dim, &app.ui.theme);
     }
 }
 
@@ -177,14 +177,14 @@ impl<R: ListRow> Screen for ListScreen<R> {
         if rows.is_empty() && !self.filter.is_open() {
             let lines = wrap_words(R::EMPTY, usize::from(area.width.max(1)));
             let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
-            put_lines(buffer, area, &lines, &app.theme);
+            put_lines(buffer, area, &lines, &app.ui.theme);
             return;
         }
         let cell = |column: &Column<R>, (_, row): &(usize, &R)| {
-            (column.cell)(row, &app.theme.zone).dim_if(row.is_stale())
+            (column.cell)(row, &app.ui.theme.zone).dim_if(row.is_stale())
         };
         let view = self.view(&rows, table);
-        draw(R::COLUMNS, &rows, cell, &view, table, buffer, &app.theme);
+        draw(R::COLUMNS, &rows, cell, &view, table, buffer, &app.ui.theme);
         if line.height > 0 {
             self.draw_filter(rows.len(), app, line, buffer);
         }

@@ -194,13 +194,13 @@ impl Screen for SnapshotComparisonScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if let Some((frames, side)) = &self.frames {
             let stacks = &self.subject.comparison.stacks[*side];
-            frames.draw(stacks, area, buffer, &app.theme);
+            frames.draw(stacks, area, buffer, &app.ui.theme);
             return;
         }
         let [head, list] = self.areas(area);
         for (at, (line, row)) in self.head(area).iter().zip(margin(head).rows()).enumerate() {
             let role = if at == 0 { Role::Title } else { Role::Text };
-            put_line(buffer, row, line, role, &app.theme);
+            put_line(buffer, row, line, role, &app.ui.theme);
         }
         self.list.draw(app, list, buffer);
     }

@@ -313,7 +313,7 @@ fn row_of(value: Bytes, top: Bytes, plot: Rect) -> u16 {
 
 impl Screen for WhatifScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let Some(device) = self.device() else {
             return;
         };

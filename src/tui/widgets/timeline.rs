@@ -6,7 +6,8 @@ use ratatui::layout::Rect;
 
 use super::cells::{put_glyph, put_line, put_line_right};
 use super::plot::{edge_labels, plot};
-use super::time_axis::{AxisMark, TimeAxis};
+use super::time_axis::AxisMark;
+use crate::dashboard::time_axis::TimeAxis;
 use crate::export::text_width::columns as columns_of;
 use crate::model::history::{Level, Series};
 use crate::model::units::{Bytes, Mono};

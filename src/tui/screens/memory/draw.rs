@@ -207,7 +207,7 @@ impl Shown<'_> {
 
     fn without_map(&self, area: Rect, buffer: &mut Buffer) {
         let pool = (self.pool.process, self.pool.ordinal);
-        let missing = self.app.no_map.as_ref().filter(|(of, _)| *of == pool);
+        let missing = self.app.host.no_map.as_ref().filter(|(of, _)| *of == pool);
         let text = missing.map_or("MAP  reading".to_owned(), |(_, why)| format!("MAP  {why}"));
         let lines = wrap_words(&text, usize::from(area.width));
         let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
@@ -233,7 +233,7 @@ impl Shown<'_> {
     /// Describes the largest allocated block in a cell and its holder, if the holder is known: `# 27M held by
     /// model.emb.weight (parameters)`.
     fn owner_text(&self, cell: &CellContents<'_>) -> Option<String> {
-        let reading = self.app.holders.of(self.screen.process)?;
+        let reading = self.app.host.holders.of(self.screen.process)?;
         let blocks = cell.blocks.iter().filter(|block| block.state == BlockState::Allocated);
         let largest = blocks.max_by_key(|block| block.size)?;
         let owner = reading.owner_text(self.pool.ordinal, largest.address)?;
@@ -353,10 +353,10 @@ impl Shown<'_> {
             .and_then(|gpu| gpu.memory.total.get())
             .unwrap_or(self.pool.stats.reserved_peak);
         PoolChart {
-            history: &self.app.history,
+            history: &self.app.host.history,
             process: self.screen.process,
             ordinal: self.pool.ordinal,
-            axis: self.app.time_axis(None),
+            axis: self.app.host.time_axis(None),
             marks: marks::of_process(self.app, self.screen.process, None),
             top,
         }
