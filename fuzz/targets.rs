@@ -18,6 +18,7 @@ use gputop::dashboard::filter::Filter;
 use gputop::dashboard::incidents::ListedIncident;
 use gputop::diagnose::live::Observer;
 use gputop::diagnose::{Catalogue, LogReader, explain};
+use gputop::export::tables;
 use gputop::export::{csv, explanation, snapshot as export};
 use gputop::incident::{Store, WatchResult, merge};
 use gputop::model::incident::Incident;
@@ -33,7 +34,6 @@ use gputop::source::replay::{Options, Recording, play};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
 use gputop::tui::keymap::Keymap;
-use gputop::tui::printed_tables;
 use gputop::tui::screen::Effect;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
@@ -164,7 +164,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         app.host.take_stored(stored);
     }
     let _ = csv::frame(&app.host.frame);
-    let _ = printed_tables::text(&app, 120);
+    let _ = tables::overview(&app.host, 120, &app.ui.theme.glyphs, &app.ui.theme.zone);
     draw(&mut app, choice);
 }
 

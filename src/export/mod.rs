@@ -8,7 +8,10 @@ pub mod holders;
 #[cfg(feature = "serve")]
 pub mod metrics;
 pub mod probe;
+pub mod report;
 pub mod snapshot;
+pub mod status_line;
 pub mod summary;
+pub mod tables;
 pub mod text_width;
 pub mod whatif;

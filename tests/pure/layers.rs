@@ -75,7 +75,7 @@ const RULES: &[Rule] = &[
         may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
     },
     // The state of one host on a screen or in print, without a terminal.
-    Rule { place: "dashboard", may: &["allocator", "incident", "model"] },
+    Rule { place: "dashboard", may: &["allocator", "incident", "model", "protocol"] },
     Rule {
         place: "tui",
         may: &[

@@ -9,9 +9,10 @@ use super::holder_screen::{HolderList, HolderScreen, program};
 use super::list::ListRow;
 use crate::dashboard::pools::gpu_of;
 use crate::dashboard::sizes::percent_words;
-use crate::dashboard::table::{Column, ColumnChoice, Hidden};
+use crate::dashboard::table::{Column, Hidden};
 use crate::dashboard::times::span_text;
 use crate::export::holders::{advice_lines, estimates, sentence, state_text};
+use crate::export::tables;
 use crate::export::text_width::columns;
 use crate::model::holders::HolderClass;
 use crate::model::holders::{GroupKey, Holders};
@@ -22,13 +23,11 @@ use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::dashboard::holder_columns::{HOLDER_COLUMNS, hidden};
 use crate::dashboard::holders::{HolderRow, ProcessReading};
-use crate::tui::picture::text_of;
 use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right, put_lines, wrap_words};
-use crate::tui::widgets::table::{View, draw};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "holders",
@@ -97,18 +96,6 @@ impl ListRow for HolderRow {
         let rows = rows.iter().map(|(_, row)| *row);
         hidden(rows)
     }
-}
-
-/// Returns the table of holder groups as text.
-pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
-    let columns = ColumnChoice { hidden: hidden(rows.iter()), ..ColumnChoice::default() };
-    let view = View { columns, ..View::default() };
-    let height = u16::try_from(rows.len() + 1).unwrap_or(u16::MAX);
-    let area = Rect::new(0, 0, width, height);
-    let mut buffer = Buffer::empty(area);
-    let cell = |column: &Column<HolderRow>, row: &HolderRow| (column.cell)(row, &theme.zone);
-    draw(HOLDER_COLUMNS, rows, cell, &view, area, &mut buffer, theme);
-    text_of(&buffer)
 }
 
 impl HoldersScreen {
@@ -275,7 +262,8 @@ impl HolderList for HolderRow {
     fn copied(process: &ProcessKey, app: &App) -> Option<Copied> {
         let reading = app.host.holders.of(*process)?;
         let sentence = sentence(reading.holders()?, &reading.growth);
-        let text = format!("{sentence}\n\n{}", table(&reading.rows, 120, &app.ui.theme));
+        let text =
+            format!("{sentence}\n\n{}", tables::holders(&reading.rows, 120, &app.ui.theme.glyphs));
         Some(Copied::new("the memory holders", &text))
     }
 }

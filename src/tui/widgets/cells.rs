@@ -156,6 +156,7 @@ pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
             symbol if symbol.is_ascii() => {}
             // The collector marks truncated text with an ellipsis, which has an ASCII replacement.
             "…" => drop(cell.set_symbol(ASCII.ellipsis)),
+            "–" => drop(cell.set_symbol(ASCII.absent)),
             _ => drop(cell.set_symbol("?")),
         }
     }
