@@ -4,7 +4,7 @@
 //! `update` applies one [`Update`]. Screens and text outputs only borrow the state, and treat a recording like a live
 //! host.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::filter::{Filter, FilterError};
@@ -14,7 +14,6 @@ use super::holders::HolderReadings;
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
 use super::past_frames::PastFrames;
-use super::pools;
 use super::probes::Probes;
 use super::process_columns::{GROWTH, PROCESS_COLUMNS, empty};
 use super::recording::Recording;
@@ -24,10 +23,11 @@ use super::table::{ColumnChoice, Hidden};
 use super::tags::Tags;
 use super::time_axis::{AxisEnd, TimeAxis};
 use super::time_window::{Retained, ScrollDirection, TimeWindow};
-use crate::allocator::warnings::{Note, PoolSamples, Sample};
+use crate::allocator::pool_history::PoolHistory;
+use crate::allocator::warnings::Note;
 use crate::incident::Uid;
 use crate::model::event::Event;
-use crate::model::frame::{Frame, MAX_TRACKED_POOLS};
+use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Reach, SeriesKey, Summary, worth};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
@@ -41,7 +41,7 @@ use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackTrigger};
-use crate::model::units::{Millis, Mono, UnixMillis};
+use crate::model::units::{Mono, UnixMillis};
 use crate::protocol::Update;
 
 /// Maximum number of exited processes to list. Exited processes are listed for a day. If there are too many, those that
@@ -49,9 +49,6 @@ use crate::protocol::Update;
 const MAX_EXITED: usize = 100;
 /// Maximum memory of the exited processes.
 const MAX_EXITED_BYTES: usize = 4 << 20;
-
-/// Time after which the samples of a pool that is no longer read are dropped.
-const POOL_SAMPLES_RETENTION: Millis = Millis(60_000);
 
 /// Maximum number of retained Python stacks, and their maximum memory. If there are more, the oldest are dropped.
 const MAX_STACKS: usize = 100;
@@ -108,7 +105,7 @@ pub struct HostState {
     /// Python stacks, newest last, with at most one stack per process and trigger.
     stacks: Newest<(ProcessKey, StackResult)>,
     /// Recent samples of every pool, used for early warnings.
-    pool_samples: HashMap<(ProcessKey, u32), PoolSamples>,
+    pool_history: PoolHistory,
     /// User-assigned name of a remote host, or `None` for this host.
     pub name: Option<String>,
     pub fleet: Vec<FleetRow>,
@@ -157,7 +154,7 @@ impl HostState {
             holders: HolderReadings::default(),
             probes: Probes::default(),
             stacks: Newest::new(MAX_STACKS, MAX_STACK_BYTES),
-            pool_samples: HashMap::new(),
+            pool_history: PoolHistory::default(),
             name: None,
             fleet: Vec::new(),
             link: None,
@@ -221,7 +218,7 @@ impl HostState {
         if hello.boot_id != self.hello.boot_id {
             self.forget_history();
             self.ended.clear();
-            self.pool_samples.clear();
+            self.pool_history.clear();
             self.forget_map();
             self.stacks.clear();
             self.holders.clear();
@@ -244,7 +241,7 @@ impl HostState {
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
         self.forget_map();
         self.stacks.clear();
-        self.pool_samples.clear();
+        self.pool_history.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let retained = self.time_window.jump(from, frames_from);
         self.ended.retain(|ended| retained != Retained::Nothing && ended.mono < from);
@@ -271,7 +268,7 @@ impl HostState {
     fn take_frame(&mut self, frame: Arc<Frame>) {
         self.live_history.as_mut().unwrap_or(&mut self.history).push(&frame);
         if !self.history.is_outline() {
-            self.sample_pools(&frame);
+            self.pool_history.push(&frame);
             self.past_frames.push(&frame);
         }
         self.time_window.extend(frame.mono);
@@ -281,27 +278,9 @@ impl HostState {
         }
     }
 
-    fn sample_pools(&mut self, frame: &Frame) {
-        for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
-            let free = pools::gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
-            self.pool_samples.entry((pool.process, pool.ordinal)).or_default().push(Sample::new(
-                frame.mono,
-                &pool.stats,
-                free,
-            ));
-        }
-        self.pool_samples.retain(|_, samples| {
-            samples.last_at().is_some_and(|at| frame.mono.since(at) < POOL_SAMPLES_RETENTION)
-        });
-        if self.pool_samples.len() > MAX_TRACKED_POOLS {
-            let listed = frame.pool_keys();
-            self.pool_samples.retain(|key, _| listed.contains(key));
-        }
-    }
-
     /// Returns the early warnings for a pool, most severe first.
     pub fn pool_notes(&self, process: ProcessKey, ordinal: u32) -> Vec<Note> {
-        self.pool_samples.get(&(process, ordinal)).map(PoolSamples::notes).unwrap_or_default()
+        self.pool_history.notes((process, ordinal))
     }
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
@@ -369,7 +348,7 @@ impl HostState {
             live.keep(reach);
         }
         if reach == Reach::Outline {
-            self.pool_samples.clear();
+            self.pool_history.clear();
         }
     }
 
@@ -562,8 +541,8 @@ impl HostState {
         let mut rows = std::mem::take(&mut self.all_rows);
         for row in &mut rows {
             let worst = row.pool().and_then(|pool| {
-                let samples = self.pool_samples.get(&(pool.process, pool.ordinal))?;
-                Some(samples.notes().first()?.kind)
+                let notes = self.pool_history.notes((pool.process, pool.ordinal));
+                Some(notes.first()?.kind)
             });
             row.warn(worst);
             row.set_growth(self.growth(row));
