@@ -489,7 +489,7 @@ pub fn config(data: &[u8]) {
     let app = &mut demo_app();
     for line in text.lines().take(4) {
         if let Ok(filter) = Filter::parse(line) {
-            app.host.use_filter(filter);
+            app.host.processes.use_filter(filter);
         }
     }
 }

@@ -7,20 +7,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::filter::{Filter, FilterError};
 use super::fleet::FleetRow;
-use super::groups::{self, Grouping, TableRow};
 use super::holders::HolderReadings;
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
 use super::past_frames::PastFrames;
 use super::probes::Probes;
-use super::process_columns::{GROWTH, PROCESS_COLUMNS, empty};
+use super::process_table::ProcessTable;
 use super::recording::Recording;
-use super::rows::{ExitedProcess, Growth, ProcessRow, RowId};
+use super::rows::{ExitedProcess, Growth, ProcessRow};
 use super::signal_outcome::outcome_text;
-use super::table::{ColumnChoice, Hidden};
-use super::tags::Tags;
 use super::time_axis::{AxisEnd, TimeAxis};
 use super::time_window::{Retained, ScrollDirection, TimeWindow};
 use crate::allocator::pool_history::PoolHistory;
@@ -70,27 +66,10 @@ pub struct HostState {
     /// would be merged into the newest bucket, and old buckets would expire.
     live_history: Option<History>,
     pub ended: Vec<Arc<ExitedProcess>>,
-    /// All processes on all GPUs, in the default order.
-    pub all_rows: Vec<ProcessRow>,
-    /// The rows of the process table, filtered and sorted.
-    pub rows: Vec<ProcessRow>,
-    /// Lines of the process table: grouped, as a tree, or flat.
-    pub lines: Vec<TableRow>,
-    pub grouping: Grouping,
-    /// Titles of the folded groups.
-    folded: BTreeSet<String>,
-    /// Process table columns hidden by the user.
-    pub hidden_columns: Hidden,
-    /// Number of rows hidden by the filter.
-    pub hidden: usize,
-    pub filter: Filter,
-    pub tags: Tags,
+    pub processes: ProcessTable,
     pub incidents: Incidents,
     /// Permission for each action on processes or GPUs.
     pub permissions: Permissions,
-    /// Index of the process table's sort column, or `None` for the default order.
-    pub sort: Option<usize>,
-    pub inverted: bool,
     /// The process whose details were last requested, and the response.
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
     /// The newest memory map that a screen requested. The screen must check that the map belongs to the pool it shows.
@@ -134,19 +113,9 @@ impl HostState {
             history: History::default(),
             live_history: None,
             ended: Vec::new(),
-            all_rows: Vec::new(),
-            rows: Vec::new(),
-            lines: Vec::new(),
-            grouping: Grouping::default(),
-            folded: BTreeSet::new(),
-            hidden_columns: Hidden::default(),
-            hidden: 0,
-            filter: Filter::default(),
-            tags: Tags::default(),
+            processes: ProcessTable::default(),
             incidents: Incidents::default(),
             permissions: Permissions::ALL,
-            sort: None,
-            inverted: false,
             detail: None,
             map: None,
             no_map: None,
@@ -190,7 +159,9 @@ impl HostState {
                     Err(why) => format!("cannot follow the log: {why}"),
                 });
             }
-            Update::Signalled(signalled) => return Some(outcome_text(&signalled, &self.all_rows)),
+            Update::Signalled(signalled) => {
+                return Some(outcome_text(&signalled, &self.processes.all_rows));
+            }
             Update::Probed(probe) => self.probes.take(probe),
             Update::Jump { from, summaries } => self.take_jump(from, &summaries),
             Update::Past { before, from, summaries } => {
@@ -337,7 +308,7 @@ impl HostState {
         if is_shown {
             self.rebuild_rows();
         } else {
-            (self.all_rows, self.rows, self.lines) = Default::default();
+            self.processes.clear_rows();
         }
     }
 
@@ -472,46 +443,6 @@ impl HostState {
         if self.is_rewound() { self.current.time } else { self.frame.time }
     }
 
-    /// Applies the filter that the user is typing. While its text is invalid, the previous filter stays active.
-    pub fn set_filter(&mut self, text: &str) -> Result<(), FilterError> {
-        let parsed = Filter::parse(text);
-        let error = parsed.as_ref().err().cloned();
-        self.filter = match parsed {
-            Ok(filter) => filter,
-            Err(error) => std::mem::take(&mut self.filter).without(&error),
-        };
-        self.rebuild_rows();
-        error.map_or(Ok(()), Err)
-    }
-
-    /// Applies a parsed filter. An empty filter shows all processes.
-    pub fn use_filter(&mut self, filter: Filter) {
-        self.filter = filter;
-        self.rebuild_rows();
-    }
-
-    pub fn set_sort(&mut self, sort: Option<usize>, inverted: bool) {
-        (self.sort, self.inverted) = (sort, inverted);
-        self.rebuild_rows();
-    }
-
-    pub fn set_grouping(&mut self, grouping: Grouping) {
-        self.grouping = grouping;
-        self.rebuild_rows();
-    }
-
-    pub fn fold(&mut self, title: &str) {
-        if !self.folded.remove(title) {
-            self.folded.insert(title.to_owned());
-        }
-        self.rebuild_rows();
-    }
-
-    /// Returns the process row of a table line, or `None` for a group.
-    pub fn row_of_line(&self, line: usize) -> Option<&ProcessRow> {
-        self.rows.get(self.lines.get(line)?.row()?)
-    }
-
     /// Marks the exited processes that have an incident with a fatal GPU out-of-memory error.
     fn mark_gpu_ooms(&mut self) {
         let fatal = self.incidents.of_boot(&self.hello.boot_id).filter(|known| {
@@ -526,7 +457,7 @@ impl HostState {
         }
     }
 
-    /// Rebuilds the process rows after the frame, the filter or the sort order changes.
+    /// Rebuilds the process rows after the frame, the exits or the incidents change.
     fn rebuild_rows(&mut self) {
         if !self.is_shown {
             return;
@@ -537,8 +468,7 @@ impl HostState {
         } else {
             self.ended.clone()
         };
-        self.all_rows = ProcessRow::of_frame(&self.frame, &ended, self.hello.ticks_per_second);
-        let mut rows = std::mem::take(&mut self.all_rows);
+        let mut rows = ProcessRow::of_frame(&self.frame, &ended, self.hello.ticks_per_second);
         for row in &mut rows {
             let worst = row.pool().and_then(|pool| {
                 let notes = self.pool_history.notes((pool.process, pool.ordinal));
@@ -547,80 +477,7 @@ impl HostState {
             row.warn(worst);
             row.set_growth(self.growth(row));
         }
-        self.all_rows = rows;
-        self.tags.follow(&self.all_rows);
-        self.all_rows.sort_by_cached_key(ProcessRow::default_order);
-        let mut rows = self.all_rows.clone();
-        if !self.filter.is_empty() {
-            rows.retain(|row| self.filter.matches(row, self.hello.uid));
-        }
-        self.hidden = self.all_rows.len() - rows.len();
-        rows = self.sorted(rows);
-        self.lines = groups::lines(&rows, self.grouping, &self.folded);
-        self.rows = rows;
-    }
-
-    /// Returns true if the values of the sort column decrease from top to bottom.
-    pub fn descends(&self) -> bool {
-        let sort = self.sort.and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
-        sort.is_some_and(|sort| sort.first.descends(self.inverted))
-    }
-
-    /// Returns the columns to show in a table of `rows`.
-    pub fn process_columns(&self, rows: &[ProcessRow]) -> ColumnChoice {
-        let column_at = |title| PROCESS_COLUMNS.iter().position(|column| column.title == title);
-        ColumnChoice {
-            sorted: self.sort,
-            hidden: self.hidden_columns.or(self.empty_columns(rows)),
-            promoted: [
-                self.has_several_users().then(|| column_at("USER")).flatten(),
-                self.all_rows
-                    .iter()
-                    .any(ProcessRow::is_growing)
-                    .then(|| column_at(GROWTH))
-                    .flatten(),
-            ],
-        }
-    }
-
-    /// Returns the columns without a value in `rows`, or in all processes if the filter hides every row.
-    pub fn empty_columns(&self, rows: &[ProcessRow]) -> Hidden {
-        let rows = if rows.is_empty() { &self.all_rows } else { rows };
-        empty(rows, self.grouping != Grouping::Flat)
-    }
-
-    /// Returns true if the processes belong to different users, who need to know whose process uses a GPU.
-    fn has_several_users(&self) -> bool {
-        let mut users = self.all_rows.iter().filter_map(|row| row.facts()?.user.value());
-        let first = users.next();
-        users.any(|user| Some(user) != first)
-    }
-
-    fn sorted(&self, rows: Vec<ProcessRow>) -> Vec<ProcessRow> {
-        let Some(sort) = self.sort.and_then(|i| PROCESS_COLUMNS.get(i)?.sort.as_ref()) else {
-            return rows;
-        };
-        let mut keyed: Vec<_> = rows.into_iter().map(|row| ((sort.key)(&row), row)).collect();
-        // Keep exited processes at the bottom in every sort order, because their values are not current.
-        keyed.sort_by(|(a, x), (b, y)| {
-            let ended = x.ended().is_some().cmp(&y.ended().is_some());
-            ended.then_with(|| a.compare(b, sort.first, self.inverted))
-        });
-        keyed.into_iter().map(|(_, row)| row).collect()
-    }
-
-    /// Returns the listed process nearest to a process that the filter hides. Returns `None` if that process is not in the
-    /// frame.
-    pub fn nearest_listed(&self, hidden: &RowId) -> Option<RowId> {
-        if !self.all_rows.iter().any(|row| row.id() == *hidden) {
-            return None;
-        }
-        let all = self.sorted(self.all_rows.clone());
-        let at = all.iter().position(|row| row.id() == *hidden)?;
-        let listed = all.iter().enumerate();
-        let listed = listed.filter(|(_, row)| self.filter.matches(row, self.hello.uid));
-        let nearest = listed.min_by_key(|(other, _)| other.abs_diff(at));
-        nearest.map(|(_, row)| row.id())
+        self.processes.set_rows(rows, self.hello.uid);
     }
 
     /// Returns the change in a process's VRAM over the last minute, in bytes per minute: from the maximum of its first ten

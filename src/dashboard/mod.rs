@@ -16,6 +16,7 @@ pub mod past_frames;
 pub mod pools;
 pub mod probes;
 pub mod process_columns;
+pub mod process_table;
 pub mod recording;
 pub mod return_point;
 pub mod rows;

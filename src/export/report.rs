@@ -16,7 +16,7 @@ use crate::model::units::Bytes;
 /// Returns the report: one line for the time, one for each GPU and each process, and an empty line.
 #[must_use]
 pub fn of(host: &HostState, zone: &TimeZone) -> String {
-    let (gpus, rows) = (&host.frame.gpus, &host.all_rows);
+    let (gpus, rows) = (&host.frame.gpus, &host.processes.all_rows);
     let running = rows.iter().filter(|row| row.ended().is_none()).count();
     let mut out = format!(
         "{}: {}, {}.\n",

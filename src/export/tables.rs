@@ -41,8 +41,8 @@ fn gpu_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> 
 }
 
 fn process_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
-    let choice = host.process_columns(&host.rows);
-    plain(PROCESS_COLUMNS, &choice, &host.rows, width, glyphs, zone)
+    let choice = host.processes.columns(&host.processes.rows);
+    plain(PROCESS_COLUMNS, &choice, &host.processes.rows, width, glyphs, zone)
 }
 
 /// Returns the table of memory holders.

@@ -298,7 +298,10 @@ fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
 /// Describes the active filter: `filter: train (3 hidden)`.
 pub fn filter_text(app: &App) -> String {
     let clear = app.ui.keymap.label(Action::Back);
-    format!("filter: {} ({} hidden, {clear} clears)", app.host.filter, app.host.hidden)
+    format!(
+        "filter: {} ({} hidden, {clear} clears)",
+        app.host.processes.filter, app.host.processes.hidden
+    )
 }
 
 /// Describes the settings in effect for the process table: filter, grouping, tags and sort order. Empty on screens
@@ -308,15 +311,15 @@ fn arrangement(app: &App, screen: &dyn Screen) -> String {
     if !screen.shows_all_processes() {
         return String::new();
     }
-    if !app.host.filter.is_empty() {
+    if !app.host.processes.filter.is_empty() {
         words.push(filter_text(app));
     }
-    words.extend(app.host.grouping.words().map(str::to_owned));
-    if !app.host.tags.is_empty() {
-        words.push(format!("{} tagged", app.host.tags.len()));
+    words.extend(app.host.processes.grouping.words().map(str::to_owned));
+    if !app.host.processes.tags.is_empty() {
+        words.push(format!("{} tagged", app.host.processes.tags.len()));
     }
-    if let Some(column) = app.host.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
-        let order = if app.host.inverted { ", reversed" } else { "" };
+    if let Some(column) = app.host.processes.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
+        let order = if app.host.processes.inverted { ", reversed" } else { "" };
         words.push(format!("sorted by {}{order}", column.title));
     }
     words.join("  ")

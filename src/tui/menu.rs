@@ -66,7 +66,7 @@ pub fn sort_title(order: Option<usize>) -> &'static str {
 
 /// Sorts the process table. Returns a message: `sorted by VRAM, descending`.
 pub fn sort_by(app: &mut App, order: Option<usize>, inverted: bool) -> String {
-    app.host.set_sort(order, inverted);
+    app.host.processes.set_sort(order, inverted);
     let sort = order.and_then(|column| PROCESS_COLUMNS[column].sort.as_ref());
     let direction = match sort.map(|sort| sort.first.descends(inverted)) {
         Some(true) => ", descending",
@@ -88,7 +88,7 @@ impl Menu {
     }
 
     pub fn sort(app: &App) -> Self {
-        let current = sort_orders().iter().position(|order| *order == app.host.sort);
+        let current = sort_orders().iter().position(|order| *order == app.host.processes.sort);
         Self::open(Subject::Sort, current)
     }
 
@@ -195,7 +195,7 @@ impl Menu {
             }
             Subject::Columns => {
                 if let Some(column) = hideable().get(self.cursor) {
-                    app.host.hidden_columns.toggle(*column);
+                    app.host.processes.hidden_columns.toggle(*column);
                 }
             }
             Subject::Signal(targets) => {
@@ -257,7 +257,7 @@ impl Menu {
             Subject::Sort => {
                 let rows = sort_orders().into_iter().map(|order| {
                     let title = (sort_title(order).to_owned(), Role::Text);
-                    let current = (order == app.host.sort).then(current);
+                    let current = (order == app.host.processes.sort).then(current);
                     std::iter::once(title).chain(current).collect()
                 });
                 ("Sort by".into(), rows.collect(), "sort")
@@ -340,11 +340,13 @@ impl Menu {
 /// reason.
 fn column_row(at: usize, app: &App, width: u16) -> Row {
     let column = &PROCESS_COLUMNS[at];
-    let is_hidden = app.host.hidden_columns.has(at);
+    let is_hidden = app.host.processes.hidden_columns.has(at);
     let needed = min_width(app, at);
-    let why_not = match is_hidden || app.host.sort == Some(at) {
+    let why_not = match is_hidden || app.host.processes.sort == Some(at) {
         true => None,
-        false if app.host.empty_columns(&app.host.rows).has(at) => Some("no values; ".to_owned()),
+        false if app.host.processes.empty_columns(&app.host.processes.rows).has(at) => {
+            Some("no values; ".to_owned())
+        }
         false => (needed > width).then(|| format!("needs {needed} columns; ")),
     };
     // A chosen column without room or values is neither shown nor hidden by the user.

@@ -45,18 +45,21 @@ pub enum Overlay {
 
 impl Overlay {
     pub fn filter(app: &App) -> Self {
-        Self::typing_filter(app.host.filter.to_string(), app)
+        Self::typing_filter(app.host.processes.filter.to_string(), app)
     }
 
     /// Prompts for a filter that already contains the term for a user, to be completed.
     pub fn user_filter(app: &App) -> Self {
-        Self::typing_filter(format!("{} {USER_TERM}", app.host.filter).trim_start().to_owned(), app)
+        Self::typing_filter(
+            format!("{} {USER_TERM}", app.host.processes.filter).trim_start().to_owned(),
+            app,
+        )
     }
 
     fn typing_filter(text: String, app: &App) -> Self {
         Self::Filter {
             field: TextField::typing(text),
-            previous: app.host.filter.clone(),
+            previous: app.host.processes.filter.clone(),
             error: None,
         }
     }
@@ -76,13 +79,13 @@ impl Overlay {
                     _ if is_enter(key) && error.is_some() => return Some(Effect::Done),
                     _ if is_enter(key) => return Some(Effect::Close),
                     KeyCode::Esc => {
-                        app.host.use_filter(std::mem::take(previous));
+                        app.host.processes.use_filter(std::mem::take(previous));
                         return Some(Effect::Close);
                     }
                     _ => field.edit(key, MAX_FILTER_CHARS),
                 }
                 let text: String = field.text().chars().filter(|c| !c.is_control()).collect();
-                *error = app.host.set_filter(&text).err();
+                *error = app.host.processes.set_filter(&text).err();
                 Some(Effect::Done)
             }
             Self::Watch { process, field } => {
@@ -151,7 +154,7 @@ const USER_TERM: &str = "user:";
 
 /// Lists the users that can be typed: ` ana  ben  me `.
 fn users_text(app: &App) -> String {
-    let users = app.host.all_rows.iter().filter_map(|row| row.facts()?.user.value());
+    let users = app.host.processes.all_rows.iter().filter_map(|row| row.facts()?.user.value());
     let users: BTreeSet<&str> = users.map(String::as_str).chain(["me"]).collect();
     format!(" {} ", Vec::from_iter(users).join("  "))
 }
@@ -166,7 +169,11 @@ fn draw_filter(
     let note = match error {
         Some(error) => (format!(" {error} "), Role::Bad),
         None => {
-            let shows = format!(" {} of {} ", app.host.rows.len(), app.host.all_rows.len());
+            let shows = format!(
+                " {} of {} ",
+                app.host.processes.rows.len(),
+                app.host.processes.all_rows.len()
+            );
             let hint = match field.text() {
                 "" => FILTER_EXAMPLES.to_owned(),
                 text if text.ends_with(USER_TERM) => users_text(app),

@@ -53,21 +53,21 @@ pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
 
 /// Returns the GPUs used by a process.
 fn gpus(app: &App, key: ProcessKey) -> Vec<(String, Option<Bytes>)> {
-    let rows = app.host.all_rows.iter().filter(|row| row.id().key == key);
+    let rows = app.host.processes.all_rows.iter().filter(|row| row.id().key == key);
     rows.filter_map(|row| Some((row.gpu_label()?, row.vram().get()))).collect()
 }
 
 /// Returns the tagged processes, or the one under the cursor if none are tagged.
 pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String> {
     is_allowed(app)?;
-    if app.host.tags.is_empty() {
+    if app.host.processes.tags.is_empty() {
         let row = under.ok_or("no process under the cursor, and none is tagged")?;
         return Ok(vec![target(row, app)?]);
     }
     let mut seen = BTreeSet::new();
-    let tagged = app.host.all_rows.iter().filter(|row| {
+    let tagged = app.host.processes.all_rows.iter().filter(|row| {
         let key = row.id().key;
-        app.host.tags.has(key) && seen.insert(key)
+        app.host.processes.tags.has(key) && seen.insert(key)
     });
     tagged.map(|row| target(row, app)).collect()
 }

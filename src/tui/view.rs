@@ -125,7 +125,7 @@ impl View {
             action: performed,
             has_copied: matches!(effect, Effect::Copy(_)),
             is_top_process: on_cursor.is_some()
-                && on_cursor == app.host.rows.first().map(ProcessRow::id),
+                && on_cursor == app.host.processes.rows.first().map(ProcessRow::id),
             screen: self.top().def().id,
         };
         if let Some(guide) = &mut app.ui.guide {
@@ -181,7 +181,7 @@ impl View {
                 self.overlay = None;
                 return Effect::SaveTheme(name);
             }
-            Effect::Fold(title) => app.host.fold(&title),
+            Effect::Fold(title) => app.host.processes.fold(&title),
             Effect::Message(text) => app.ui.message = Some(text),
             Effect::Request(request) => {
                 self.overlay = None;
@@ -240,7 +240,7 @@ impl View {
             Action::SortVram => sort_by_vram(app),
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
-            Action::Invert => Effect::Message(sort_by(app, app.host.sort, !app.host.inverted)),
+            Action::Invert => Effect::Message(sort_by(app, app.host.processes.sort, !app.host.processes.inverted)),
             Action::ZoomIn => zoom(app, -1),
             Action::ZoomOut => zoom(app, 1),
             Action::ScrollBack => self.scroll(ScrollDirection::Back, app),
@@ -278,10 +278,10 @@ impl View {
         if self.stack.len() > 1 {
             return Effect::Close;
         }
-        if !app.host.filter.is_empty() {
-            app.host.use_filter(Filter::default());
+        if !app.host.processes.filter.is_empty() {
+            app.host.processes.use_filter(Filter::default());
         } else {
-            app.host.set_grouping(Grouping::Flat);
+            app.host.processes.set_grouping(Grouping::Flat);
         }
         Effect::Done
     }
@@ -401,11 +401,11 @@ impl View {
         if !self.top().shows_all_processes() {
             return Effect::Message("processes are grouped on the overview only".to_owned());
         }
-        app.host.set_grouping(app.host.grouping.next());
-        let words = app.host.grouping.words().unwrap_or("flat");
+        app.host.processes.set_grouping(app.host.processes.grouping.next());
+        let words = app.host.processes.grouping.words().unwrap_or("flat");
         let [again, back] = [Action::Group, Action::Back].map(|action| app.ui.keymap.label(action));
-        let keys = match app.host.grouping.next() {
-            _ if app.host.grouping == Grouping::Flat => String::new(),
+        let keys = match app.host.processes.grouping.next() {
+            _ if app.host.processes.grouping == Grouping::Flat => String::new(),
             Grouping::Flat => format!("  {again} or {back} flat"),
             next => format!("  {again} {}, {back} flat", next.words().unwrap_or_default()),
         };
@@ -417,7 +417,7 @@ impl View {
     fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
         let screen = self.top();
         let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
-        let largest = || MemoryScreen::largest(&app.host.all_rows, &gpu()?);
+        let largest = || MemoryScreen::largest(&app.host.processes.all_rows, &gpu()?);
         screen.process(app).or_else(largest).ok_or_else(|| NO_PROCESS.to_owned())
     }
 
@@ -477,12 +477,12 @@ impl View {
         let wanted = match (screen.process(app), screen.group(app)) {
             (Some(row), _) => key(row).map(|key| vec![key]),
             (None, Some(group)) => {
-                Ok(group.rows.iter().filter_map(|row| key(&app.host.rows[*row]).ok()).collect())
+                Ok(group.rows.iter().filter_map(|row| key(&app.host.processes.rows[*row]).ok()).collect())
             }
             (None, None) => Err(NO_PROCESS.into()),
         };
         let tagged = wanted.map(|keys| {
-            app.host.tags.toggle_all(&keys);
+            app.host.processes.tags.toggle_all(&keys);
             let body = self.body(app, self.area);
             match self.stack.last_mut() {
                 Some(screen) => screen.act(Action::Down, app, body),
@@ -711,9 +711,9 @@ impl View {
         }
         match self.stack.last_mut()?.click(app, position, body) {
             Hit::SameRow => return Some(Action::Open),
-            Hit::Column(column) if app.host.sort == Some(column) => return Some(Action::Invert),
+            Hit::Column(column) if app.host.processes.sort == Some(column) => return Some(Action::Invert),
             Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
-                app.host.set_sort(Some(column), false);
+                app.host.processes.set_sort(Some(column), false);
             }
             Hit::Column(_) | Hit::Row | Hit::Nothing => {}
         }
@@ -776,7 +776,7 @@ fn set_speed(app: &App, factor: f32) -> Effect {
 
 fn cycle_sort(app: &mut App, step: isize) -> Effect {
     let orders = sort_orders();
-    let at = orders.iter().position(|order| *order == app.host.sort);
+    let at = orders.iter().position(|order| *order == app.host.processes.sort);
     let next = at.unwrap_or(0).checked_add_signed(step);
     let next = next.map_or(orders.len() - 1, |next| next % orders.len());
     Effect::Message(sort_by(app, orders[next], false))
@@ -822,7 +822,7 @@ fn go_to_now(app: &mut App) -> Effect {
 }
 
 fn untag(app: &mut App) -> Effect {
-    app.host.tags.clear();
+    app.host.processes.tags.clear();
     Effect::Done
 }
 

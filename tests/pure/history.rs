@@ -246,10 +246,10 @@ fn only_a_running_process_has_a_growth_rate() {
     let mut desk = TestApp::new(1, &[] as &[Member]);
     let train = |gib| [Member::new(418, "ana", "train.py", &[(0, gib)])];
     (0..60).for_each(|at| desk.update(Update::Frame(Arc::new(second_with(at, &train(at))))));
-    assert!(desk.app.host.all_rows[0].growth().is_some());
+    assert!(desk.app.host.processes.all_rows[0].growth().is_some());
     desk.update(Update::Event(Event {
         mono: Mono(1_000_000 + 59_500),
-        process: Some(desk.app.host.all_rows[0].id().key),
+        process: Some(desk.app.host.processes.all_rows[0].id().key),
         observation: Observation::Exit(Box::new(Exit {
             gpus: vec![desk.app.host.frame.gpus[0].uuid.clone()],
             ..Exit::default()
@@ -257,7 +257,7 @@ fn only_a_running_process_has_a_growth_rate() {
         ..Event::default()
     }));
     desk.update(Update::Frame(Arc::new(second(60))));
-    let row = &desk.app.host.all_rows[0];
+    let row = &desk.app.host.processes.all_rows[0];
     assert!(row.ended().is_some());
     assert_eq!(row.growth(), None);
 }
@@ -269,7 +269,11 @@ fn steady_growth_has_the_same_rate_at_every_second() {
         let train = [Member::new(418, "ana", "train.py", &[(0, at)])];
         desk.update(Update::Frame(Arc::new(second_with(at, &train))));
         if at >= 60 {
-            assert_eq!(desk.app.host.all_rows[0].growth_text().unwrap(), "+60.0", "second {at}");
+            assert_eq!(
+                desk.app.host.processes.all_rows[0].growth_text().unwrap(),
+                "+60.0",
+                "second {at}"
+            );
         }
     }
 }
@@ -282,7 +286,7 @@ fn only_growth_of_the_whole_minute_is_expected_to_go_on() {
             let train = [Member::new(418, "ana", "train.py", &[(0, at.min(largest))])];
             desk.update(Update::Frame(Arc::new(second_with(at, &train))));
         }
-        let row = &desk.app.host.all_rows[0];
+        let row = &desk.app.host.processes.all_rows[0];
         assert!(row.is_growing());
         assert_eq!(row.expected_growth() > 0.0, expected, "up to {largest} GiB");
     }

@@ -163,7 +163,7 @@ fn the_sort_column_is_shown() {
     assert!(!test_app.text(80, 24).contains("SHARE"));
     let mut columns = PROCESS_COLUMNS.iter();
     let share = columns.position(|column| column.title == "SHARE");
-    test_app.app.host.set_sort(share, false);
+    test_app.app.host.processes.set_sort(share, false);
     let text = test_app.text(80, 24);
     assert!(text.contains("SHARE▼"), "{text}");
 }

@@ -72,7 +72,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let process = R::process(&self.subject);
-        app.host.all_rows.iter().find(|row| row.id().key == process)
+        app.host.processes.all_rows.iter().find(|row| row.id().key == process)
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {
@@ -94,7 +94,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
 
 /// Returns the program's name and PID, such as `train.py 418`.
 pub(super) fn program(process: ProcessKey, app: &App) -> String {
-    let command = app.host.all_rows.iter().find(|row| row.id().key == process).map(ProcessRow::command);
+    let command = app.host.processes.all_rows.iter().find(|row| row.id().key == process).map(ProcessRow::command);
     let command = command.as_ref().and_then(|command| command.value());
     let name = command.and_then(|command| command.split(' ').next());
     format!("{} {}", name.unwrap_or("process"), process.pid)

@@ -132,7 +132,7 @@ impl IncidentScreen {
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let known = app.host.incidents.again(&self.incident)?;
         let key = known.process().filter(|_| known.key.boot_id == app.host.hello.boot_id)?;
-        app.host.all_rows.iter().find(|row| row.id().key == key)
+        app.host.processes.all_rows.iter().find(|row| row.id().key == key)
     }
 
     fn log(&self, app: &App) -> Effect {

@@ -35,7 +35,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("sampled", "The log grows too fast to be read completely. Only its newest part is read."),
     ],
     sample: |app| {
-        let row = app.host.all_rows.first()?;
+        let row = app.host.processes.all_rows.first()?;
         Some(Box::new(LogScreen::new(row.id())))
     },
 };
@@ -237,7 +237,7 @@ impl Screen for LogScreen {
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        app.host.all_rows.iter().find(|row| row.id().key == self.id.key)
+        app.host.processes.all_rows.iter().find(|row| row.id().key == self.id.key)
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -176,8 +176,8 @@ fn legend_text(app: &App, width: u16) -> String {
         legend => format!("  {legend}"),
     };
     let notes = [
-        (app.host.rows.iter().any(is_minimum), MINIMUM_LEGEND),
-        (app.host.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
+        (app.host.processes.rows.iter().any(is_minimum), MINIMUM_LEGEND),
+        (app.host.processes.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
         (true, &marks),
     ];
     let notes = notes.iter().filter(|(is_needed, _)| *is_needed).map(|(_, note)| note);
@@ -199,9 +199,9 @@ impl Overview {
         let gpus = app.host.frame.gpus.len();
         match at.checked_sub(gpus) {
             None => app.host.frame.gpus.get(at).map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
-            Some(line) => Some(match app.host.lines.get(line)? {
+            Some(line) => Some(match app.host.processes.lines.get(line)? {
                 TableRow::Group(group) => Anchor::Group(group.title.clone()),
-                TableRow::Process { .. } => Anchor::Process(app.host.row_of_line(line)?.id()),
+                TableRow::Process { .. } => Anchor::Process(app.host.processes.row_of_line(line)?.id()),
             }),
         }
     }
@@ -212,7 +212,7 @@ impl Overview {
     }
 
     fn last_row(app: &App) -> usize {
-        (app.host.frame.gpus.len() + app.host.lines.len()).saturating_sub(1)
+        (app.host.frame.gpus.len() + app.host.processes.lines.len()).saturating_sub(1)
     }
 
     /// Returns the process table line under the cursor.
@@ -225,7 +225,7 @@ impl Overview {
         match self.process_cursor(app) {
             None => app.host.frame.gpus.get(self.cursor),
             Some(line) => app
-                .host.row_of_line(line)
+                .host.processes.row_of_line(line)
                 .and_then(|row| app.host.frame.gpus.iter().find(|gpu| gpu.index == row.gpu_index()))
                 .or(app.host.frame.gpus.first()),
         }
@@ -255,7 +255,7 @@ impl Overview {
     /// Uses the spare rows to show the memory of the largest process.
     fn follow_memory(&mut self, app: &App) {
         let fullest = match app.host.frame.gpus.as_slice() {
-            [gpu] => MemoryScreen::largest(&app.host.all_rows, &gpu.uuid),
+            [gpu] => MemoryScreen::largest(&app.host.processes.all_rows, &gpu.uuid),
             _ => None,
         };
         let id = fullest.filter(|row| row.pool().is_some()).map(ProcessRow::id);
@@ -280,7 +280,7 @@ impl Overview {
             rows(gpu_rows + 1).min(tables.height.saturating_sub(5)).max(2).min(tables.height);
         let left = tables.height - gpus;
         let gap = u16::from(left >= 10);
-        let wanted = rows(app.host.lines.len().max(1) + 2);
+        let wanted = rows(app.host.processes.lines.len().max(1) + 2);
         let spare = left.saturating_sub(gap).saturating_sub(wanted);
         let memory = self.memory.is_some() && spare >= MIN_MEMORY_ROWS;
         let below = match spare {
@@ -324,8 +324,8 @@ impl Overview {
         let layout = self.layout(app, rows.len(), body);
         if layout.processes.contains(place) {
             let at = self.process_cursor(app).unwrap_or(0);
-            let lines = app.host.lines.len();
-            return Some(match hit(app, &app.host.rows, lines, at, place, layout.processes)? {
+            let lines = app.host.processes.lines.len();
+            return Some(match hit(app, &app.host.processes.rows, lines, at, place, layout.processes)? {
                 Pressed::Row(line) => Pressed::Row(line + app.host.frame.gpus.len()),
                 heading => heading,
             });
@@ -342,7 +342,7 @@ impl Overview {
         let cursor = self.process_cursor(app);
         let (at, marked) = (cursor.unwrap_or(0), cursor.is_some());
         let below = draw_lines(app, at, marked, area, buffer);
-        if app.host.rows.is_empty() && area.height > 1 {
+        if app.host.processes.rows.is_empty() && area.height > 1 {
             let [_, line] = split_left(row(area, area.y + 1), 2);
             put_line(buffer, line, &nothing_to_show(app), Role::Dim, &app.ui.theme);
         }
@@ -407,13 +407,13 @@ impl Overview {
 
 /// Returns the cursor position of a process.
 fn process_position(app: &App, id: &RowId) -> Option<usize> {
-    let row = app.host.rows.iter().position(|row| row.id() == *id)?;
+    let row = app.host.processes.rows.iter().position(|row| row.id() == *id)?;
     below_gpus(app, |line| line.row() == Some(row))
 }
 
 /// Returns the cursor position of the first matching line in the process table.
 fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
-    let line = app.host.lines.iter().position(matches)?;
+    let line = app.host.processes.lines.iter().position(matches)?;
     Some(line + app.host.frame.gpus.len())
 }
 
@@ -432,8 +432,8 @@ fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
 }
 
 fn nothing_to_show(app: &App) -> String {
-    if !app.host.filter.is_empty() {
-        return format!("No process matches `{}`", app.host.filter);
+    if !app.host.processes.filter.is_empty() {
+        return format!("No process matches `{}`", app.host.processes.filter);
     }
     match app.host.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
         Some(why) => format!("Process list not available: {why}"),
@@ -512,7 +512,7 @@ impl Screen for Overview {
             let process = self.process(app);
             return small_overview::draw(app, self.selected_gpu(app), process, area, buffer);
         }
-        let rows = GpuRow::with_growth(&app.host.frame, &app.host.holders, &app.host.all_rows);
+        let rows = GpuRow::with_growth(&app.host.frame, &app.host.holders, &app.host.processes.all_rows);
         let layout = self.layout(app, rows.len(), area);
         if !layout.host.is_empty() {
             draw_host(app, layout.host, buffer);
@@ -544,7 +544,7 @@ impl Screen for Overview {
 
     fn act(&mut self, action: Action, app: &App, _body: Rect) -> Effect {
         let gpus = app.host.frame.gpus.len();
-        let count = gpus + app.host.lines.len();
+        let count = gpus + app.host.processes.lines.len();
         if let Some(at) = moved(self.cursor, count, 10, action) {
             self.go(app, at);
             return Effect::Done;
@@ -590,7 +590,7 @@ impl Screen for Overview {
         let found = match &self.anchor {
             Some(Anchor::Gpu(uuid)) => app.host.frame.gpus.iter().position(|gpu| gpu.uuid == *uuid),
             Some(Anchor::Process(id)) => process_position(app, id)
-                .or_else(|| process_position(app, &app.host.nearest_listed(id)?)),
+                .or_else(|| process_position(app, &app.host.processes.nearest_listed(id)?)),
             Some(Anchor::Group(title)) => {
                 below_gpus(app, |line| line.group().is_some_and(|group| group.title == *title))
             }
@@ -622,7 +622,7 @@ impl Screen for Overview {
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        app.host.row_of_line(self.process_cursor(app)?)
+        app.host.processes.row_of_line(self.process_cursor(app)?)
     }
 
     fn gpu(&self, app: &App) -> Option<GpuUuid> {
@@ -631,7 +631,7 @@ impl Screen for Overview {
     }
 
     fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {
-        app.host.lines.get(self.process_cursor(app)?)?.group()
+        app.host.processes.lines.get(self.process_cursor(app)?)?.group()
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {

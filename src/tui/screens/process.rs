@@ -49,7 +49,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         ("locked", "Host memory that cannot be swapped. It does not include all pinned buffers."),
     ],
-    sample: |app| Some(Box::new(ProcessScreen::new(app.host.rows.first()?.id()))),
+    sample: |app| Some(Box::new(ProcessScreen::new(app.host.processes.rows.first()?.id()))),
 };
 
 /// Source label for values reported by the framework itself.
@@ -69,7 +69,7 @@ impl ProcessScreen {
 
     /// Returns the process's rows, one for each of its GPUs.
     fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
-        app.host.all_rows.iter().filter(|row| row.id().key == self.id.key).collect()
+        app.host.processes.all_rows.iter().filter(|row| row.id().key == self.id.key).collect()
     }
 
     fn detail<'a>(&self, app: &'a App) -> Option<&'a Result<ProcessDetail, Missing>> {

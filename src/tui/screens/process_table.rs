@@ -26,7 +26,7 @@ pub fn draw_processes(
 ) -> usize {
     let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
     let place = RowPosition { at, marked, area };
-    draw(app, &view(app, rows), rows, cell, |row| app.host.tags.has(row.id().key), &place, buffer)
+    draw(app, &view(app, rows), rows, cell, |row| app.host.processes.tags.has(row.id().key), &place, buffer)
 }
 
 /// Draws the app's process table, which may be grouped. Returns the number of lines below the visible ones.
@@ -34,7 +34,7 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
     let cell = |column: &Column<ProcessRow>, line: &TableRow| match line {
         TableRow::Group(group) => group.cell(column.title),
         TableRow::Process { row, depth } => {
-            let mut cell = cell_of(column, &app.host.rows[*row], app);
+            let mut cell = cell_of(column, &app.host.processes.rows[*row], app);
             if column.title == "COMMAND"
                 && let Content::Text(text) = &mut cell.content
             {
@@ -44,12 +44,12 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
         }
     };
     let has_tag = |line: &TableRow| {
-        let row = line.row().map(|row| &app.host.rows[row]);
-        row.is_some_and(|row| app.host.tags.has(row.id().key))
+        let row = line.row().map(|row| &app.host.processes.rows[row]);
+        row.is_some_and(|row| app.host.processes.tags.has(row.id().key))
     };
     let place = RowPosition { at, marked, area };
-    let view = view(app, &app.host.rows);
-    let below = draw(app, &view, &app.host.lines, cell, has_tag, &place, buffer);
+    let view = view(app, &app.host.processes.rows);
+    let below = draw(app, &view, &app.host.processes.lines, cell, has_tag, &place, buffer);
     draw_names(app, at, area, buffer);
     below
 }
@@ -57,9 +57,9 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
 /// Draws the group names in the columns to the left of the first sum.
 fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
     let (_, table) = split(app, area);
-    let placed = placed(PROCESS_COLUMNS, &app.host.process_columns(&app.host.rows), table);
-    let offset = scrolled(at, app.host.lines.len(), rows_of(area));
-    let shown = (area.y + 1..area.bottom()).zip(app.host.lines.iter().skip(offset));
+    let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
+    let offset = scrolled(at, app.host.processes.lines.len(), rows_of(area));
+    let shown = (area.y + 1..area.bottom()).zip(app.host.processes.lines.iter().skip(offset));
     for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
         let first_sum = placed.iter().find_map(|place| {
             let cell = group.cell(PROCESS_COLUMNS[place.column].title);
@@ -89,7 +89,7 @@ pub fn hit(
 ) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
-        let placed = placed(PROCESS_COLUMNS, &app.host.process_columns(rows), table);
+        let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(rows), table);
         let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
         return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
@@ -100,14 +100,14 @@ pub fn hit(
 /// Returns true if the overview's process table shows a column at this width.
 pub fn shows(app: &App, title: &str, width: u16) -> bool {
     let (_, table) = split(app, Rect { width, ..Rect::default() });
-    let placed = placed(PROCESS_COLUMNS, &app.host.process_columns(&app.host.rows), table);
+    let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
     placed.iter().any(|place| PROCESS_COLUMNS[place.column].title == title)
 }
 
 /// Returns the minimum terminal width at which the overview's process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
-    table::min_width(PROCESS_COLUMNS, &app.host.process_columns(&app.host.rows), column)
-        + u16::from(!app.host.tags.is_empty())
+    table::min_width(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), column)
+        + u16::from(!app.host.processes.tags.is_empty())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +122,7 @@ fn rows_of(area: Rect) -> usize {
 
 /// Returns the width of the tag column, which is 0 without tags, and the area of the table.
 fn split(app: &App, area: Rect) -> (u16, Rect) {
-    let tags = u16::from(!app.host.tags.is_empty()).min(area.width);
+    let tags = u16::from(!app.host.processes.tags.is_empty()).min(area.width);
     let [_, table] = split_left(area, tags);
     (tags, table)
 }
@@ -132,8 +132,8 @@ fn view(app: &App, rows: &[ProcessRow]) -> View {
     View {
         cursor: None,
         offset: 0,
-        columns: app.host.process_columns(rows),
-        descending: app.host.descends(),
+        columns: app.host.processes.columns(rows),
+        descending: app.host.processes.descends(),
     }
 }
 

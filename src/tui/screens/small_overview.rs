@@ -56,10 +56,10 @@ fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buff
         (memory_text(app, gpu, false, area.width), Role::Dim),
         (String::new(), Role::Text),
     ];
-    let running = || app.host.rows.iter().find(|row| row.ended().is_none());
+    let running = || app.host.processes.rows.iter().find(|row| row.ended().is_none());
     lines.extend(match process {
         Some(row) => Some((cursor_text(row, theme), Role::Text)),
-        None => running().or(app.host.rows.first()).map(|row| (process_text(row, theme), Role::Text)),
+        None => running().or(app.host.processes.rows.first()).map(|row| (process_text(row, theme), Role::Text)),
     });
     if let Some(note) = notes(gpu, &app.host.frame).into_iter().next() {
         lines.push((note.text, note.emphasis.into()));
@@ -121,7 +121,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
 
 /// Returns the most urgent warning among the GPU's pools.
 fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
-    let on = app.host.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on = app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let pools = on.filter_map(ProcessRow::pool);
     pools.flat_map(|pool| app.host.pool_notes(pool.process, pool.ordinal)).min_by_key(|note| note.kind)
 }
@@ -168,7 +168,7 @@ fn memory_text(app: &App, gpu: &Gpu, with_fits: bool, width: u16) -> String {
 
 /// Returns the counters of all pools on the GPU, such as `RETRY 2 OOM 1`, or an empty string.
 fn trouble_text(app: &App, gpu: &Gpu) -> String {
-    let on = app.host.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on = app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let (mut retries, mut ooms) = (0, 0);
     for stats in on.filter_map(ProcessRow::pool).map(|pool| &pool.stats) {
         retries += stats.num_alloc_retries;
@@ -184,7 +184,7 @@ fn trouble_text(app: &App, gpu: &Gpu) -> String {
 /// Returns the GPU's only running process.
 fn only_process<'a>(app: &'a App, gpu: &Gpu) -> Option<&'a ProcessRow> {
     let mut on = app
-        .host.all_rows
+        .host.processes.all_rows
         .iter()
         .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
     on.next().filter(|_| on.next().is_none())
@@ -345,7 +345,7 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
     let (text, role) = reason
         .map(|reason| (reason, Role::Warn))
         .or_else(|| trouble(app, gpus))
-        .or_else(|| (!app.host.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn)))
+        .or_else(|| (!app.host.processes.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn)))
         .unwrap_or_else(|| {
             let gpu = selected.or(gpus.first());
             let words = |gpu: &Gpu| {

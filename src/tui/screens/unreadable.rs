@@ -61,7 +61,7 @@ fn groups(frame: &Frame) -> Vec<Group<'_>> {
 /// Formats a process as a line: `    418  GPU 0   ana       train.py --lr 1`.
 fn process_line(unread: &Unread, app: &App) -> String {
     let key = unread.process;
-    let rows = || app.host.all_rows.iter().filter(|row| row.id().key == key);
+    let rows = || app.host.processes.all_rows.iter().filter(|row| row.id().key == key);
     let gpus: Vec<String> = rows().filter_map(|row| row.gpu_label()).collect();
     let absent = app.ui.theme.glyphs.absent;
     let facts = app.host.frame.process(key);

@@ -87,7 +87,7 @@ impl GpuScreen {
     }
 
     fn gpu_rows<'a>(&self, app: &'a App) -> impl Iterator<Item = &'a ProcessRow> {
-        app.host.rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
+        app.host.processes.rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
     }
 
     fn rows(&self, app: &App) -> Vec<ProcessRow> {

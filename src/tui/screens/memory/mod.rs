@@ -77,8 +77,9 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| {
         // Prefer the process with the most idle memory, because its screen shows the most detail.
         let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
-        let with_pool = app.host.rows.iter().filter(|row| row.pool().is_some()).max_by_key(idle);
-        let row = with_pool.or(app.host.rows.first())?;
+        let with_pool =
+            app.host.processes.rows.iter().filter(|row| row.pool().is_some()).max_by_key(idle);
+        let row = with_pool.or(app.host.processes.rows.first())?;
         Some(Box::new(MemoryScreen::new(row.id())))
     },
 };

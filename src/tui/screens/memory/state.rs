@@ -108,7 +108,7 @@ impl MemoryScreen {
     }
 
     pub(super) fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let mut rows = app.host.all_rows.iter().filter(|r| r.id().key == self.process);
+        let mut rows = app.host.processes.all_rows.iter().filter(|r| r.id().key == self.process);
         let first = rows.clone().next();
         rows.find(|row| row.id().gpu == self.gpu).or(first)
     }
