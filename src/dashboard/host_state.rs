@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::exited::{ExitedProcess, ExitedProcesses};
 use super::fleet::FleetRow;
 use super::holders::HolderReadings;
 use super::incident_charts::tracks;
@@ -15,7 +16,7 @@ use super::past_frames::PastFrames;
 use super::probes::Probes;
 use super::process_table::ProcessTable;
 use super::recording::Recording;
-use super::rows::{ExitedProcess, Growth, ProcessRow};
+use super::rows::{Growth, ProcessRow};
 use super::signal_outcome::outcome_text;
 use super::time_axis::{AxisEnd, TimeAxis};
 use super::time_window::{Retained, ScrollDirection, TimeWindow};
@@ -24,13 +25,12 @@ use crate::allocator::warnings::Note;
 use crate::incident::Uid;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
-use crate::model::history::{DAY, History, Reach, SeriesKey, Summary, worth};
+use crate::model::history::{DAY, History, Reach, SeriesKey, Summary};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::incident_record::{Record, Track};
 use crate::model::link::Link;
 use crate::model::log::LogView;
-use crate::model::memory_size;
 use crate::model::newest::Newest;
 use crate::model::permissions::Permissions;
 use crate::model::pool::PoolMap;
@@ -39,12 +39,6 @@ use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{Mono, UnixMillis};
 use crate::protocol::Update;
-
-/// Maximum number of exited processes to list. Exited processes are listed for a day. If there are too many, those that
-/// used little memory and exited long ago are dropped first.
-const MAX_EXITED: usize = 100;
-/// Maximum memory of the exited processes.
-const MAX_EXITED_BYTES: usize = 4 << 20;
 
 /// Maximum number of retained Python stacks, and their maximum memory. If there are more, the oldest are dropped.
 const MAX_STACKS: usize = 100;
@@ -65,7 +59,7 @@ pub struct HostState {
     /// The live history, which continues while `history` is paused. A separate copy is required, because later samples
     /// would be merged into the newest bucket, and old buckets would expire.
     live_history: Option<History>,
-    pub ended: Vec<Arc<ExitedProcess>>,
+    pub ended: ExitedProcesses,
     pub processes: ProcessTable,
     pub incidents: Incidents,
     /// Permission for each action on processes or GPUs.
@@ -112,7 +106,7 @@ impl HostState {
             past_frames: PastFrames::default(),
             history: History::default(),
             live_history: None,
-            ended: Vec::new(),
+            ended: ExitedProcesses::default(),
             processes: ProcessTable::default(),
             incidents: Incidents::default(),
             permissions: Permissions::ALL,
@@ -215,7 +209,10 @@ impl HostState {
         self.pool_history.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let retained = self.time_window.jump(from, frames_from);
-        self.ended.retain(|ended| retained != Retained::Nothing && ended.mono < from);
+        match retained {
+            Retained::Nothing => self.ended.clear(),
+            Retained::All | Retained::Earlier => self.ended.forget_from(from),
+        }
         match retained {
             Retained::All => return,
             Retained::Earlier => {
@@ -271,16 +268,9 @@ impl HostState {
     }
 
     fn take_event(&mut self, event: &Event) {
-        if let Some(ended) = ExitedProcess::from_event(event) {
-            // Ignore an exit that a recording repeats after a jump.
-            if self.ended.iter().any(|e| e.key == ended.key) {
-                return;
-            }
-            // Insert the exit in time order, because a recording may report earlier exits late.
-            let is_earlier = |other: &Arc<ExitedProcess>| other.mono <= ended.mono;
-            let at = self.ended.iter().rposition(is_earlier).map_or(0, |at| at + 1);
-            self.ended.insert(at, Arc::new(ended));
-            self.forget_ended();
+        if let Some(ended) = ExitedProcess::from_event(event)
+            && self.ended.take(ended)
+        {
             self.rebuild_rows();
         }
     }
@@ -370,28 +360,6 @@ impl HostState {
             }
     }
 
-    /// Drops exited processes beyond the retention limits.
-    fn forget_ended(&mut self) {
-        let Some(now) = self.ended.last().map(|newest| newest.mono) else {
-            return;
-        };
-        self.ended.retain(|ended| now.since(ended.mono) < DAY);
-        let worth_of = |ended: &Arc<ExitedProcess>| {
-            let peak = ended.exit.peak_vram.get().unwrap_or_default();
-            worth(peak, now.since(ended.mono))
-        };
-        let bytes = |ended: &[Arc<ExitedProcess>]| -> usize {
-            ended.iter().map(|ended| memory_size::of(&ended.exit)).sum()
-        };
-        while self.ended.len() > MAX_EXITED
-            || self.ended.len() > 1 && bytes(&self.ended) > MAX_EXITED_BYTES
-        {
-            let least = (0..self.ended.len())
-                .min_by(|a, b| worth_of(&self.ended[*a]).total_cmp(&worth_of(&self.ended[*b])));
-            least.map(|at| self.ended.remove(at));
-        }
-    }
-
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
         if paused {
@@ -449,12 +417,7 @@ impl HostState {
             known.incident.severity == Severity::Fatal && known.incident.is_gpu_oom()
         });
         let failed: BTreeSet<ProcessKey> = fatal.filter_map(ListedIncident::process).collect();
-        for ended in &mut self.ended {
-            let oom = failed.contains(&ended.key);
-            if ended.is_gpu_oom != oom {
-                Arc::make_mut(ended).is_gpu_oom = oom;
-            }
-        }
+        self.ended.mark_gpu_ooms(&failed);
     }
 
     /// Rebuilds the process rows after the frame, the exits or the incidents change.
@@ -463,11 +426,8 @@ impl HostState {
             return;
         }
         self.mark_gpu_ooms();
-        let ended: Vec<_> = if self.is_rewound() {
-            self.ended.iter().filter(|ended| ended.mono <= self.frame.mono).cloned().collect()
-        } else {
-            self.ended.clone()
-        };
+        let until = if self.is_rewound() { self.frame.mono } else { Mono(u64::MAX) };
+        let ended = self.ended.until(until);
         let mut rows = ProcessRow::of_frame(&self.frame, &ended, self.hello.ticks_per_second);
         for row in &mut rows {
             let worst = row.pool().and_then(|pool| {

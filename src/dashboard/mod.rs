@@ -1,6 +1,7 @@
 //! The state of one host or recording that a dashboard shows, without a terminal, theme or key.
 
 pub mod emphasis;
+pub mod exited;
 pub mod filter;
 pub mod fleet;
 pub mod gpu_columns;

@@ -228,7 +228,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     ends.into_iter().for_each(|end| desk.update(end));
     let has = |desk: &TestApp, pid| desk.app.host.ended.iter().any(|e| e.key.pid.0 == pid);
     assert!(has(&desk, 1) && has(&desk, 399) && !has(&desk, 5));
-    assert_eq!(desk.app.host.ended.len(), 100);
+    assert_eq!(desk.app.host.ended.iter().len(), 100);
     let axis = |desk: &TestApp| {
         // Tall enough for the hundred rows above the charts.
         let text = charts_in(desk, 150);
@@ -238,7 +238,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     // A day later the rows are removed.
     let late = late_exit(86_400 + 3_000);
     desk.update(late);
-    assert_eq!(desk.app.host.ended.len(), 1);
+    assert_eq!(desk.app.host.ended.iter().len(), 1);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
-use crate::dashboard::rows::{ExitedProcess, ProcessRow};
+use crate::dashboard::exited::ExitedProcess;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::process::RunState;
 use crate::model::units::Bytes;
 
