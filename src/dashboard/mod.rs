@@ -1,4 +1,4 @@
-//! The state of one host or recording that a dashboard shows, without a terminal, theme or key.
+//! The state of one host or recording that screens and text outputs show, without a terminal, theme or key.
 
 pub mod emphasis;
 pub mod exited;

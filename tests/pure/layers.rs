@@ -161,6 +161,27 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("libloading", &[]),
     ("prometheus_client", &["export/metrics/"]),
     ("hyper_util", &["cli/serve/"]),
+    // Text outputs print the state of a host without the terminal's code. The others open the dashboard, read its
+    // settings, describe its keys and themes, or draw its charts.
+    (
+        "tui",
+        &[
+            "cli/config.rs",
+            "cli/connect.rs",
+            "cli/dashboard.rs",
+            "cli/demo.rs",
+            "cli/doctor/terminal.rs",
+            "cli/generate/",
+            "cli/replay.rs",
+            "cli/settings/",
+            "cli/snapshot.rs",
+            "cli/summary.rs",
+            "cli/whatif.rs",
+            "lib.rs",
+            "main.rs",
+            "tui/",
+        ],
+    ),
 ];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
