@@ -35,13 +35,15 @@ fn exit(app: &App, at: Mono) -> Mark {
 
 /// Returns the marks for incidents, which are drawn over the marks for the related exits.
 fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterator<Item = Mark> {
-    app.host.incidents.of_boot(&app.host.hello.boot_id).filter(move |known| is_its(known)).map(|known| Mark {
-        at: known.key.first,
-        glyph: if known.incident.is_gpu_oom() {
-            app.ui.theme.glyphs.oom
-        } else {
-            app.ui.theme.glyphs.incident
+    app.host.incidents.of_boot(&app.host.hello.boot_id).filter(move |known| is_its(known)).map(
+        |known| Mark {
+            at: known.key.first,
+            glyph: if known.incident.is_gpu_oom() {
+                app.ui.theme.glyphs.oom
+            } else {
+                app.ui.theme.glyphs.incident
+            },
+            role: Role::of_severity(known.incident.severity),
         },
-        role: Role::of_severity(known.incident.severity),
-    })
+    )
 }

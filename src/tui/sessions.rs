@@ -220,7 +220,10 @@ impl Sessions {
 
     /// Returns the IDs of incidents opened in any session.
     pub(super) fn take_opened(&mut self) -> Vec<String> {
-        self.sessions.iter_mut().flat_map(|session| session.app.host.incidents.take_opened()).collect()
+        self.sessions
+            .iter_mut()
+            .flat_map(|session| session.app.host.incidents.take_opened())
+            .collect()
     }
 
     pub(super) fn on_screen(&mut self) -> &mut Session {

@@ -9,16 +9,11 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::{Action, Scope};
 use super::app::App;
-use crate::dashboard::process_columns::PROCESS_COLUMNS;
-use crate::dashboard::filter::Filter;
-use crate::dashboard::groups::Grouping;
 use super::guide::KeyResult;
 use super::help::Help;
-use crate::dashboard::holders::READING_INTERVAL;
 use super::menu::{Menu, sort_by, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
-use crate::dashboard::rows::ProcessRow;
 use super::screen::{Effect, Hit, Screen, is_small};
 use super::screens::holders::HoldersScreen;
 use super::screens::incident::{self, IncidentScreen};
@@ -33,7 +28,12 @@ use super::signal_targets::{self, targets};
 use super::theme::Role;
 use super::widgets::cells::{put_line, replace_non_ascii};
 use super::{chrome, copy_text};
+use crate::dashboard::filter::Filter;
+use crate::dashboard::groups::Grouping;
+use crate::dashboard::holders::READING_INTERVAL;
 use crate::dashboard::incidents::{ListedIncident, news};
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
+use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::time_window::ScrollDirection;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
@@ -107,7 +107,8 @@ impl View {
         // The keys that move the playback position move the cursor of a menu, the help and a memory map instead.
         let moves_cursor =
             matches!(key.code, KeyCode::Left | KeyCode::Right) && self.top().moves_sideways();
-        let is_playback_key = app.host.recording.is_some() && self.overlay.is_none() && !moves_cursor;
+        let is_playback_key =
+            app.host.recording.is_some() && self.overlay.is_none() && !moves_cursor;
         let action = app.ui.keymap.resolve(key, is_playback_key);
         let performed = action.filter(|_| self.overlay.is_none());
         let effect = match (self.type_key(key, action, app), action, key.code) {
@@ -240,7 +241,9 @@ impl View {
             Action::SortVram => sort_by_vram(app),
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
-            Action::Invert => Effect::Message(sort_by(app, app.host.processes.sort, !app.host.processes.inverted)),
+            Action::Invert => {
+                Effect::Message(sort_by(app, app.host.processes.sort, !app.host.processes.inverted))
+            }
             Action::ZoomIn => zoom(app, -1),
             Action::ZoomOut => zoom(app, 1),
             Action::ScrollBack => self.scroll(ScrollDirection::Back, app),
@@ -299,7 +302,8 @@ impl View {
     fn incident_to_explain<'a>(&self, app: &'a App) -> Option<&'a Arc<Incident>> {
         let row = self.top().process(app);
         let of_process = row.and_then(|row| app.host.incident_of(row.id().key));
-        let newest = || app.host.shown_incidents().next().filter(|_| self.top().incident().is_none());
+        let newest =
+            || app.host.shown_incidents().next().filter(|_| self.top().incident().is_none());
         let of_process = of_process.map(|known| &known.incident);
         if self.is_process_screen(app) {
             return of_process;
@@ -476,9 +480,11 @@ impl View {
         let screen = self.top();
         let wanted = match (screen.process(app), screen.group(app)) {
             (Some(row), _) => key(row).map(|key| vec![key]),
-            (None, Some(group)) => {
-                Ok(group.rows.iter().filter_map(|row| key(&app.host.processes.rows[*row]).ok()).collect())
-            }
+            (None, Some(group)) => Ok(group
+                .rows
+                .iter()
+                .filter_map(|row| key(&app.host.processes.rows[*row]).ok())
+                .collect()),
             (None, None) => Err(NO_PROCESS.into()),
         };
         let tagged = wanted.map(|keys| {
@@ -504,7 +510,12 @@ impl View {
         let shown = Shown {
             id: screen.def().id,
             recording: app.host.recording.as_ref().map(|r| r.name.clone()),
-            map: app.host.map.as_ref().filter(|map| Some((map.process, map.ordinal)) == pool).cloned(),
+            map: app
+                .host
+                .map
+                .as_ref()
+                .filter(|map| Some((map.process, map.ordinal)) == pool)
+                .cloned(),
             ended: ended.collect(),
         };
         Document::new(&app.host.hello, Arc::clone(&app.host.frame), Some(shown))
@@ -711,7 +722,9 @@ impl View {
         }
         match self.stack.last_mut()?.click(app, position, body) {
             Hit::SameRow => return Some(Action::Open),
-            Hit::Column(column) if app.host.processes.sort == Some(column) => return Some(Action::Invert),
+            Hit::Column(column) if app.host.processes.sort == Some(column) => {
+                return Some(Action::Invert);
+            }
             Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
                 app.host.processes.set_sort(Some(column), false);
             }

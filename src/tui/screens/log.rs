@@ -8,13 +8,13 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::protocol::Request;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
-use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row};

@@ -8,15 +8,18 @@ use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
 use super::gpu::timelines::bandwidth_and_power;
-use crate::dashboard::gpu_columns::{GpuRow, why_no_gpus};
 use super::gpu_table::draw_gpus;
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit, shows};
 use super::small_overview;
+use crate::dashboard::gpu_columns::{GpuRow, why_no_gpus};
+use crate::dashboard::groups::{Group, TableRow};
 use crate::dashboard::pools;
 use crate::dashboard::pools::{first_fix, unread_text};
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
+use crate::dashboard::time_axis::TimeAxis;
 use crate::model::gpu::Gpu;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
@@ -26,14 +29,11 @@ use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::dashboard::groups::{Group, TableRow};
-use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
-use crate::dashboard::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{self, Mark, Timeline, sparkline};
 use crate::tui::{chrome, copy_text, marks};
 
@@ -171,7 +171,8 @@ fn legend_text(app: &App, width: u16) -> String {
     let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
     let gpus = app.host.frame.gpus.iter();
     let marks: Vec<Mark> = gpus.flat_map(|gpu| marks::of_gpu(app, &gpu.uuid)).collect();
-    let marks = match timeline::legend(&marks, app.host.time_axis(None), usize::MAX, &app.ui.theme) {
+    let marks = match timeline::legend(&marks, app.host.time_axis(None), usize::MAX, &app.ui.theme)
+    {
         legend if legend.is_empty() => legend,
         legend => format!("  {legend}"),
     };
@@ -201,7 +202,9 @@ impl Overview {
             None => app.host.frame.gpus.get(at).map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
             Some(line) => Some(match app.host.processes.lines.get(line)? {
                 TableRow::Group(group) => Anchor::Group(group.title.clone()),
-                TableRow::Process { .. } => Anchor::Process(app.host.processes.row_of_line(line)?.id()),
+                TableRow::Process { .. } => {
+                    Anchor::Process(app.host.processes.row_of_line(line)?.id())
+                }
             }),
         }
     }
@@ -225,7 +228,9 @@ impl Overview {
         match self.process_cursor(app) {
             None => app.host.frame.gpus.get(self.cursor),
             Some(line) => app
-                .host.processes.row_of_line(line)
+                .host
+                .processes
+                .row_of_line(line)
                 .and_then(|row| app.host.frame.gpus.iter().find(|gpu| gpu.index == row.gpu_index()))
                 .or(app.host.frame.gpus.first()),
         }
@@ -325,10 +330,12 @@ impl Overview {
         if layout.processes.contains(place) {
             let at = self.process_cursor(app).unwrap_or(0);
             let lines = app.host.processes.lines.len();
-            return Some(match hit(app, &app.host.processes.rows, lines, at, place, layout.processes)? {
-                Pressed::Row(line) => Pressed::Row(line + app.host.frame.gpus.len()),
-                heading => heading,
-            });
+            return Some(
+                match hit(app, &app.host.processes.rows, lines, at, place, layout.processes)? {
+                    Pressed::Row(line) => Pressed::Row(line + app.host.frame.gpus.len()),
+                    heading => heading,
+                },
+            );
         }
         if !layout.gpus.contains(place) || place.y == layout.gpus.y {
             return None;
@@ -512,7 +519,8 @@ impl Screen for Overview {
             let process = self.process(app);
             return small_overview::draw(app, self.selected_gpu(app), process, area, buffer);
         }
-        let rows = GpuRow::with_growth(&app.host.frame, &app.host.holders, &app.host.processes.all_rows);
+        let rows =
+            GpuRow::with_growth(&app.host.frame, &app.host.holders, &app.host.processes.all_rows);
         let layout = self.layout(app, rows.len(), area);
         if !layout.host.is_empty() {
             draw_host(app, layout.host, buffer);

@@ -3,12 +3,12 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use crate::dashboard::groups::TableRow;
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
+use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::table::{self, Cell, Column, Content, Placed};
 use crate::export::text_width;
 use crate::tui::app::App;
-use crate::dashboard::process_columns::PROCESS_COLUMNS;
-use crate::dashboard::groups::TableRow;
-use crate::dashboard::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::split_left;
 use crate::tui::widgets::cells::{put_glyph, put_line};
@@ -26,7 +26,15 @@ pub fn draw_processes(
 ) -> usize {
     let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
     let place = RowPosition { at, marked, area };
-    draw(app, &view(app, rows), rows, cell, |row| app.host.processes.tags.has(row.id().key), &place, buffer)
+    draw(
+        app,
+        &view(app, rows),
+        rows,
+        cell,
+        |row| app.host.processes.tags.has(row.id().key),
+        &place,
+        buffer,
+    )
 }
 
 /// Draws the app's process table, which may be grouped. Returns the number of lines below the visible ones.
@@ -57,7 +65,8 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
 /// Draws the group names in the columns to the left of the first sum.
 fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
     let (_, table) = split(app, area);
-    let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
+    let placed =
+        placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
     let offset = scrolled(at, app.host.processes.lines.len(), rows_of(area));
     let shown = (area.y + 1..area.bottom()).zip(app.host.processes.lines.iter().skip(offset));
     for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
@@ -100,7 +109,8 @@ pub fn hit(
 /// Returns true if the overview's process table shows a column at this width.
 pub fn shows(app: &App, title: &str, width: u16) -> bool {
     let (_, table) = split(app, Rect { width, ..Rect::default() });
-    let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
+    let placed =
+        placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
     placed.iter().any(|place| PROCESS_COLUMNS[place.column].title == title)
 }
 

@@ -4,14 +4,15 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::dashboard::gpu_columns::{notes, share, why_no_gpus};
 use super::gpu_table::{legend, parts};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::Note;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::gpus_text;
+use crate::dashboard::gpu_columns::{notes, share, why_no_gpus};
 use crate::dashboard::memory_parts::has_pools;
 use crate::dashboard::pools;
+use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::sizes::gib;
 use crate::dashboard::times::span_text;
 use crate::model::accounting::{Accounting, account_pools};
@@ -20,7 +21,6 @@ use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::chrome;
-use crate::dashboard::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_left, split_top};
 use crate::tui::widgets::bar;
@@ -59,7 +59,9 @@ fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buff
     let running = || app.host.processes.rows.iter().find(|row| row.ended().is_none());
     lines.extend(match process {
         Some(row) => Some((cursor_text(row, theme), Role::Text)),
-        None => running().or(app.host.processes.rows.first()).map(|row| (process_text(row, theme), Role::Text)),
+        None => running()
+            .or(app.host.processes.rows.first())
+            .map(|row| (process_text(row, theme), Role::Text)),
     });
     if let Some(note) = notes(gpu, &app.host.frame).into_iter().next() {
         lines.push((note.text, note.emphasis.into()));
@@ -93,7 +95,13 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
         (format!("{:>4}%", theme.glyphs.cell_text(&share.content)), share.emphasis.into())
     };
     let bar = area.width.saturating_sub(used + 6);
-    bar::draw(buffer, area.x + used, area.y, bar, &parts(&split, pools::any(&app.host.frame), theme));
+    bar::draw(
+        buffer,
+        area.x + used,
+        area.y,
+        bar,
+        &parts(&split, pools::any(&app.host.frame), theme),
+    );
     put_right(buffer, area.x + used, area.right(), area.y, &right, theme.style(role));
 }
 
@@ -121,9 +129,12 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
 
 /// Returns the most urgent warning among the GPU's pools.
 fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
-    let on = app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on =
+        app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let pools = on.filter_map(ProcessRow::pool);
-    pools.flat_map(|pool| app.host.pool_notes(pool.process, pool.ordinal)).min_by_key(|note| note.kind)
+    pools
+        .flat_map(|pool| app.host.pool_notes(pool.process, pool.ordinal))
+        .min_by_key(|note| note.kind)
 }
 
 fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
@@ -168,7 +179,8 @@ fn memory_text(app: &App, gpu: &Gpu, with_fits: bool, width: u16) -> String {
 
 /// Returns the counters of all pools on the GPU, such as `RETRY 2 OOM 1`, or an empty string.
 fn trouble_text(app: &App, gpu: &Gpu) -> String {
-    let on = app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on =
+        app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let (mut retries, mut ooms) = (0, 0);
     for stats in on.filter_map(ProcessRow::pool).map(|pool| &pool.stats) {
         retries += stats.num_alloc_retries;
@@ -184,7 +196,9 @@ fn trouble_text(app: &App, gpu: &Gpu) -> String {
 /// Returns the GPU's only running process.
 fn only_process<'a>(app: &'a App, gpu: &Gpu) -> Option<&'a ProcessRow> {
     let mut on = app
-        .host.processes.all_rows
+        .host
+        .processes
+        .all_rows
         .iter()
         .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
     on.next().filter(|_| on.next().is_none())
@@ -255,7 +269,8 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let right = put_right(buffer, area.x + used, area.right(), area.y, &words, warn);
     let plot = Rect { x: area.x + used, width: right.saturating_sub(area.x + used), ..area };
     let key = SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Used);
-    let (Some(series), Some(total)) = (app.host.history.series(&key), gpu.memory.total.get()) else {
+    let (Some(series), Some(total)) = (app.host.history.series(&key), gpu.memory.total.get())
+    else {
         return;
     };
     let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
@@ -305,7 +320,9 @@ fn draw_grid(
     let last = row(body, body.bottom() - 1);
     match process {
         _ if body.height <= 2 => {}
-        Some(row) => put_line(buffer, last, &cursor_text(row, &app.ui.theme), Role::Text, &app.ui.theme),
+        Some(row) => {
+            put_line(buffer, last, &cursor_text(row, &app.ui.theme), Role::Text, &app.ui.theme)
+        }
         None => draw_message(app, gpus, selected, last, buffer),
     }
 }
@@ -345,7 +362,9 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
     let (text, role) = reason
         .map(|reason| (reason, Role::Warn))
         .or_else(|| trouble(app, gpus))
-        .or_else(|| (!app.host.processes.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn)))
+        .or_else(|| {
+            (!app.host.processes.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn))
+        })
         .unwrap_or_else(|| {
             let gpu = selected.or(gpus.first());
             let words = |gpu: &Gpu| {

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_glyph, put_right};
-use crate::dashboard::time_axis::{AxisEnd, TimeAxis};
+use crate::dashboard::time_axis::TimeAxis;
 use crate::dashboard::times::span_text;
 use crate::export::text_width::columns;
 use crate::model::units::{Millis, UnixMillis};
@@ -118,6 +118,7 @@ fn signed(millis: Millis) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dashboard::time_axis::AxisEnd;
     use crate::model::units::Mono;
     use crate::tui::theme::Palette;
 

@@ -6,11 +6,11 @@ use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use super::state::MemoryScreen;
 use super::text::stack_lines;
 use crate::dashboard::pools;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
 use crate::tui::marks;
-use crate::dashboard::rows::ProcessRow;
 use crate::tui::screen::Screen;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
@@ -102,8 +102,9 @@ fn reported_text(pool: &ReportedPool) -> String {
 fn chart<'a>(screen: &MemoryScreen, app: &'a App) -> Option<PoolChart<'a>> {
     let ended = screen.exited_at(app)?;
     let ordinal = app.host.history.pools_of(screen.process).into_iter().next()?;
-    let total =
-        |uuid: &GpuUuid| app.host.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?.memory.total.get();
+    let total = |uuid: &GpuUuid| {
+        app.host.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?.memory.total.get()
+    };
     let exit = &screen.row(app)?.ended()?.exit;
     Some(PoolChart {
         history: &app.host.history,
