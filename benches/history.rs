@@ -49,9 +49,9 @@ fn main() {
     row("resident with it, more than before", mib(resident() - before));
     drop(held);
     app.update(Update::Frame(Arc::new(day.next().clone())));
-    app.history = history;
-    app.time_window.extend(gputop::model::units::Mono(5_400_000));
-    app.time_window.extend(app.frame.mono);
+    app.host.history = history;
+    app.host.time_window.extend(gputop::model::units::Mono(5_400_000));
+    app.host.time_window.extend(app.host.frame.mono);
     for def in SCREENS {
         let Some(screen) = (def.sample)(&app) else {
             continue;
@@ -82,15 +82,15 @@ fn draw(app: &mut App, mut view: View, id: &str) {
 }
 
 fn far_end(view: &mut View, app: &mut App) -> Duration {
-    let now = app.frame.mono;
-    let oldest = app.oldest();
-    while app.time_window.scroll(
+    let now = app.host.frame.mono;
+    let oldest = app.host.oldest();
+    while app.host.time_window.scroll(
         gputop::dashboard::time_window::ScrollDirection::Back,
         None,
         now,
         oldest,
     ) {}
-    assert!(app.time_window.length(now) == DAY || app.time_window.end().is_some());
+    assert!(app.host.time_window.length(now) == DAY || app.host.time_window.end().is_some());
     (0..10).map(|_| press(view, app, '(')).max().unwrap_or_default()
 }
 

@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use gputop::cli::check_config;
 use gputop::collect::hook::{ReportedPools, Spool};
+use gputop::dashboard::filter::Filter;
 use gputop::dashboard::incidents::ListedIncident;
 use gputop::diagnose::live::Observer;
 use gputop::diagnose::{Catalogue, LogReader, explain};
+use gputop::export::tables;
 use gputop::export::{csv, explanation, snapshot as export};
 use gputop::incident::{Store, WatchResult, merge};
 use gputop::model::incident::Incident;
@@ -31,9 +33,7 @@ use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
-use gputop::tui::filter::Filter;
 use gputop::tui::keymap::Keymap;
-use gputop::tui::printed_tables;
 use gputop::tui::screen::Effect;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::screens::snapshot::SnapshotScreen;
@@ -161,10 +161,10 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         }
     }
     if !stored.is_empty() {
-        app.take_stored(stored);
+        app.host.take_stored(stored);
     }
-    let _ = csv::frame(&app.frame);
-    let _ = printed_tables::text(&app, 120);
+    let _ = csv::frame(&app.host.frame);
+    let _ = tables::overview(&app.host, 120, &app.ui.theme.glyphs, &app.ui.theme.zone);
     draw(&mut app, choice);
 }
 
@@ -331,7 +331,7 @@ pub fn incident(data: &[u8]) {
         let record = entry.record;
         assert_printable(&print(std::slice::from_ref(&record.incident)));
         let mut app = app();
-        app.take_stored(vec![listed(&record)]);
+        app.host.take_stored(vec![listed(&record)]);
         draw(&mut app, data);
         let _ = merge::is_same(&record, &record);
         let merged = merge::merge(record.clone(), record.clone());
@@ -483,7 +483,7 @@ pub fn config(data: &[u8]) {
     let app = &mut demo_app();
     for line in text.lines().take(4) {
         if let Ok(filter) = Filter::parse(line) {
-            app.use_filter(filter);
+            app.host.processes.use_filter(filter);
         }
     }
 }

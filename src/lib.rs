@@ -12,7 +12,7 @@
 //! (`crates/`).
 //!
 //! - `collect`: reads the host, and does not depend on the screen.
-//! - `dashboard`: the state of one host that a screen shows.
+//! - `dashboard`: the state of one host that screens and text outputs show.
 //! - `tui`: draws the data from a source, and does not depend on NVML.
 //! - `probe`: allocates GPU memory briefly, in a child process. No other gputop process loads CUDA.
 //! - `run`: runs a command and explains its failure.

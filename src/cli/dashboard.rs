@@ -92,7 +92,7 @@ fn remote_host(target: Target, args: &Args, settings: &Settings, runtime: &Runti
     let mut host = host(connection, args, settings)?;
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
-        super::print::say(&format!("gputop: {}: {reason}\n", host.app.hello.host));
+        super::print::say(&format!("gputop: {}: {reason}\n", host.app.host.hello.host));
         return Ok(1);
     }
     show_one(host, settings, runtime)
@@ -113,7 +113,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     let connections = prepare_all(targets, settings.values.interval, &args.push, args.allowed);
     let hosts = connections.into_iter().map(|connection| {
         let mut host = host(connection, args, settings)?;
-        host.app.name = Some(host.app.hello.host.clone());
+        host.app.host.name = Some(host.app.host.hello.host.clone());
         Ok(host)
     });
     let hosts = hosts.collect::<Result<Vec<MonitoredHost>>>()?;
@@ -129,12 +129,12 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<MonitoredHost> {
     let mut app = settings.app(None);
-    app.permissions = app.permissions.and(args.allowed.permissions([
+    app.host.permissions = app.host.permissions.and(args.allowed.permissions([
         "signals on a remote host require --allow-signals",
         "probes on a remote host require --allow-probe",
         "naming a log on a remote host requires --allow-watch",
     ]));
-    app.hello = Arc::new(pending_hello(&connection.target));
+    app.host.hello = Arc::new(pending_hello(&connection.target));
     let way_in = interactive_login(&connection);
     Ok(MonitoredHost { login: way_in, ..MonitoredHost::new(app, remote::start(connection)?) })
 }

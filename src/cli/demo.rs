@@ -8,12 +8,12 @@ use color_eyre::eyre::bail;
 use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use crate::dashboard::incidents::IncidentInbox;
+use crate::dashboard::recording::Recording;
 use crate::dashboard::return_point::ReturnPoint;
 use crate::model::units::Millis;
 use crate::protocol::Position;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
-use crate::tui::app::Recording;
 use crate::tui::guide::Guide;
 
 #[derive(Debug, clap::Args)]
@@ -55,14 +55,14 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
     let recording = Recording {
         name: "demo".into(),
         reason,
-        guide: Some(guide),
         repeats: true,
         return_point: ReturnPoint::default(),
         position: Position { speed: 1.0, paused: guide != Guide::Keys, ..Position::default() },
     };
     // Keep the recording paused during the tour, because the tour describes the state at `OPENING`.
     let paused = recording.position.paused;
-    let app = settings.app(Some(recording));
+    let mut app = settings.app(Some(recording));
+    app.ui.guide = Some(guide);
     let source = play(file, Options { repeat: true, start: OPENING, paused, ..Options::default() });
     let environment = settings.environment();
     let inbox = IncidentInbox::without_store();

@@ -7,8 +7,8 @@ use color_eyre::eyre::bail;
 
 use super::print::print;
 use super::{dashboard, once};
+use crate::export::status_line;
 use crate::model::{Frame, Gpu, Millis};
-use crate::tui::status_line;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

@@ -17,25 +17,24 @@ use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
 use gputop_peek::torch::Failure;
 use gputop_peek::torch::holders::read_recorded;
-use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use super::allocator::{exit_code, save_dump};
 use super::print::{say, width, write_out};
 use super::settings::watch_argument;
 use crate::collect::holders::read;
+use crate::dashboard::holders::HolderRow;
 use crate::export::explanation::wrapped;
+use crate::export::glyphs::UNICODE;
 use crate::export::holders::{
     advice_lines, difference_lines, estimates, sentence, state_text, tensors,
 };
+use crate::export::tables;
 use crate::model::bounded_json;
 use crate::model::frame::SCHEMA;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth, missing_groups};
 use crate::model::text::{Escaped, json_escaped, quoted};
 use crate::model::{Bytes, HolderClass, HolderGroup, Holders, Millis, Pid, ProcessKey, Reading};
-use crate::tui::holders::HolderRow;
-use crate::tui::screens::holders::table;
-use crate::tui::theme::{Palette, Theme};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -217,11 +216,10 @@ impl Args {
         if self.json {
             return self.json(holders, growth, earlier);
         }
-        let theme = Theme::new(Palette::None, false, TimeZone::system());
         let text = if self.tensors || self.group.is_some() {
             self.tensor_text(holders, growth)
         } else {
-            self.text(holders, growth, earlier, width(), &theme)
+            self.text(holders, growth, earlier, width())
         };
         let separator = if self.watch.is_some() { "\n" } else { "" };
         Ok(Escaped(&(text + separator)).to_string())
@@ -234,7 +232,6 @@ impl Args {
         growth: &HolderGrowth,
         earlier: Option<&Holders>,
         width: usize,
-        theme: &Theme,
     ) -> String {
         let mut sentences = vec![sentence(holders, growth)];
         sentences.extend(earlier.into_iter().flat_map(|e| difference_lines(e, holders)));
@@ -247,7 +244,7 @@ impl Args {
         let others = rows.split_off(self.top.unwrap_or(DEFAULT_TOP).min(rows.len()));
         if !rows.is_empty() {
             let columns = u16::try_from(width).unwrap_or(u16::MAX);
-            text += &format!("\n{}", table(&rows, columns, theme));
+            text += &format!("\n{}", tables::holders(&rows, columns, &UNICODE));
         }
         if !others.is_empty() {
             let bytes = Bytes(others.iter().map(|row| row.bytes.0).sum());

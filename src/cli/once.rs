@@ -11,14 +11,14 @@ use super::dashboard;
 use super::print::{print, print_json, write_out};
 use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal};
 use crate::collect::local;
-use crate::export;
+use crate::dashboard::host_state::HostState;
+use crate::export::{self, report, tables};
 use crate::model::document::Document;
 use crate::model::gpu::UnattributedCause;
 use crate::model::text::Escaped;
 use crate::model::{Frame, Hello, Millis, Reason};
 use crate::protocol::Update;
 use crate::protocol::stream::Source;
-use crate::tui::{printed_tables, report};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -62,10 +62,11 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
         (true, _) => print_json(&Document::new(&hello, frame, None))?,
         (_, true) => print(&export::csv::frame(&frame))?,
         _ => {
-            let mut app = settings.app(None);
-            app.update(Update::Hello(hello));
-            app.update(Update::Frame(frame));
-            print(&printed_tables::text(&app, width()))?;
+            let mut host = HostState::new(None);
+            host.update(Update::Hello(hello));
+            host.update(Update::Frame(frame));
+            let theme = &settings.theme;
+            print(&tables::overview(&host, width(), &theme.glyphs, &theme.zone))?;
         }
     }
     Ok(0)
@@ -75,7 +76,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 fn watch(settings: &Settings) -> Result<u8> {
     let runtime = runtime()?;
     let mut source = local::start(agent_options(settings.values.interval))?;
-    let mut app = settings.app(None);
+    let mut host = HostState::new(None);
     let mut frames = 0;
     loop {
         let update = async { tokio::time::timeout(WATCH_TIMEOUT, source.next()).await };
@@ -84,16 +85,18 @@ fn watch(settings: &Settings) -> Result<u8> {
         };
         let update = update.ok_or_eyre(NO_SAMPLE)?;
         let is_frame = matches!(update, Update::Frame(_));
-        app.update(update);
+        host.update(update);
         if !is_frame {
             continue;
         }
-        if let Some(why) = dashboard::why_no_gpus(&app.frame) {
+        if let Some(why) = dashboard::why_no_gpus(&host.frame) {
             super::print::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
             return Ok(1);
         }
         frames += 1;
-        if is_complete(&app.frame, frames) && !write_out(&Escaped(&report::of(&app)).to_string())? {
+        if is_complete(&host.frame, frames)
+            && !write_out(&Escaped(&report::of(&host, &settings.theme.zone)).to_string())?
+        {
             return Ok(0);
         }
     }

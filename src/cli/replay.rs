@@ -8,12 +8,13 @@ use color_eyre::eyre::{Context, bail};
 use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use crate::dashboard::incidents::IncidentInbox;
+use crate::dashboard::recording::Recording;
 use crate::dashboard::return_point::ReturnPoint;
 use crate::model::text::visible;
 use crate::protocol::Position;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::{Options, Recording as File, play, play_all};
-use crate::tui::app::{App, Recording};
+use crate::tui::app::App;
 use crate::tui::{self, MonitoredHost};
 
 #[derive(Debug, clap::Args)]
@@ -71,7 +72,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
                 play_all(names.iter().cloned().zip(recordings).collect(), options)?;
             let hosts = sources.into_iter().zip(names).map(|(source, name)| {
                 let mut app = app(settings, options, name.clone());
-                app.name = Some(name);
+                app.host.name = Some(name);
                 MonitoredHost::new(app, source)
             });
             runtime()?.block_on(tui::run_fleet(
@@ -91,7 +92,6 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,
         reason: None,
-        guide: None,
         repeats: false,
         return_point: ReturnPoint::default(),
         position: Position { speed: options.speed, paused: options.paused, ..Position::default() },

@@ -1,4 +1,4 @@
-//! Sizes as in the tables: in GiB with one decimal.
+//! Sizes and shares as text.
 
 use crate::model::units::Bytes;
 
@@ -23,4 +23,23 @@ pub fn gib_down(bytes: Bytes) -> String {
         size if (1..tenth).contains(&size) => SMALL.to_owned(),
         size => gib(Bytes(size / tenth * tenth)),
     }
+}
+
+/// Formats a percentage: `41 %`, or `<1 %` for a small share.
+pub fn percent_words(percent: f64) -> String {
+    if percent > 0.0 && percent < 1.0 { "<1 %".into() } else { format!("{percent:.0} %") }
+}
+
+/// Formats a size with three significant digits: `120 MiB`, `1.20 GiB`.
+pub fn rounded(size: Bytes) -> String {
+    let text = size.to_string();
+    let Some((number, unit)) = text.split_once(' ') else { return text };
+    let Ok(number) = number.parse::<f64>() else { return text };
+    let digits = match unit {
+        "bytes" => 0,
+        _ if number >= 100.0 => 0,
+        _ if number >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{number:.digits$} {unit}")
 }

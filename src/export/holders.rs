@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 
 use super::probe::sentence as capitalized;
 use super::summary::duration;
+use crate::dashboard::holder_growth::named_rate;
+use crate::dashboard::sizes::{percent_words, rounded};
 use crate::model::holders::estimate::{Activations, training_minimum};
-use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice, missing_groups};
+use crate::model::holders::growth::{HolderGrowth, advice, missing_groups};
 use crate::model::holders::{HeldTensor, Quality};
 use crate::model::{Bytes, HolderClass, HolderGroup, Holders};
 
@@ -14,8 +16,6 @@ use crate::model::{Bytes, HolderClass, HolderGroup, Holders};
 const MAX_NAMED: usize = 3;
 /// Minimum share of memory, in percent, for the sentence to name a group of holders instead of its class.
 const MIN_NAMED_PERCENT: f64 = 5.0;
-/// Minimum growth per minute at which the sentence and the advice name a group of holders.
-const MIN_NAMED_RATE: Bytes = Bytes::mib(1);
 
 /// Part of the sentence about holders: a class, or a named group of that class.
 struct Part {
@@ -105,12 +105,6 @@ fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
     parts
 }
 
-/// Returns the growth rate of a group of holders, if the group grows fast enough to be named.
-fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> {
-    let rate = growth.of(group)?.rate?;
-    (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
-}
-
 /// Returns one sentence per growing group, fastest-growing first, that says what keeps the group's memory alive. The
 /// sentences have no period.
 pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
@@ -146,34 +140,6 @@ pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
         ));
     }
     sentences
-}
-
-/// Describes the fastest-growing group of holders, with its device number: `grows: losses[*], 2.10 GiB/h`.
-pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, String)> {
-    let groups = holders.groups.iter().filter(|group| !group.name.is_empty());
-    let rates = groups.filter_map(|group| Some((group, named_rate(group, growth)?)));
-    let (group, rate) = rates.max_by_key(|(_, rate)| rate.bytes_per_minute)?;
-    let per_hour = Bytes(rate.bytes_per_minute.0.saturating_mul(60));
-    Some((group.ordinal, format!("grows: {}, {}/h", group.name, rounded(per_hour))))
-}
-
-/// Formats a percentage: `41 %`, or `<1 %` for a small share.
-pub fn percent_words(percent: f64) -> String {
-    if percent > 0.0 && percent < 1.0 { "<1 %".into() } else { format!("{percent:.0} %") }
-}
-
-/// Formats a size with three significant digits: `120 MiB`, `1.20 GiB`.
-pub fn rounded(size: Bytes) -> String {
-    let text = size.to_string();
-    let Some((number, unit)) = text.split_once(' ') else { return text };
-    let Ok(number) = number.parse::<f64>() else { return text };
-    let digits = match unit {
-        "bytes" => 0,
-        _ if number >= 100.0 => 0,
-        _ if number >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{number:.digits$} {unit}")
 }
 
 /// Describes the state of a read of the holders: `exact, read in 610 ms`.

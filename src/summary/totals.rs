@@ -8,7 +8,8 @@ use super::run_summary::{
     Energy, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary, TORCH,
     ThrottleShare, WarningSummary,
 };
-use crate::allocator::warnings::{NoteKind, PoolSamples, Sample};
+use crate::allocator::pool_history::PoolHistory;
+use crate::allocator::warnings::{NoteKind, Sample};
 use crate::model::frame::{MAX_GPUS, SCHEMA};
 use crate::model::reported_pool::Framework;
 use crate::model::{
@@ -49,7 +50,7 @@ struct Recent {
     is_damaged: bool,
     checked: Mono,
     power: HashMap<String, (Mono, f64)>,
-    pools: HashMap<(ProcessKey, u32), PoolSamples>,
+    pools: PoolHistory,
     /// Number of processes in the last frame, used as the initial capacity for the next frame.
     process_count: usize,
 }
@@ -244,8 +245,8 @@ impl Totals {
             let gpu = uuid.as_ref();
             let gpu = frame.gpus.iter().find(|g| Some(&*g.uuid) == gpu.map(|u| &**u));
             let free = gpu.and_then(|gpu| gpu.memory.free.get());
-            let samples = self.recent.pools.entry((pool.process, pool.ordinal));
-            samples.or_default().push(Sample::new(frame.mono, stats, free));
+            let sample = Sample::new(frame.mono, stats, free);
+            self.recent.pools.add((pool.process, pool.ordinal), sample);
             let Some(totals) = self.pool(pool.process, None, pool.ordinal) else { continue };
             totals.allocator = pool.allocator;
             totals.gpu = uuid;
@@ -305,10 +306,10 @@ impl Totals {
 
     fn check_warnings(&mut self) {
         let oldest = Mono(self.recent.checked.0.saturating_sub(RETENTION.0));
-        self.recent.pools.retain(|_, samples| samples.last_at().is_some_and(|at| at >= oldest));
-        for ((process, ordinal), samples) in &self.recent.pools {
-            for note in samples.notes() {
-                let key = (*process, *ordinal, note.kind);
+        self.recent.pools.forget_before(oldest);
+        for ((process, ordinal), notes) in self.recent.pools.all_notes() {
+            for note in notes {
+                let key = (process, ordinal, note.kind);
                 let warning = self.warnings.entry(key).or_insert((note.since, String::new()));
                 warning.1 = note.text;
             }

@@ -9,18 +9,19 @@ use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
-use super::app::{App, Recording};
-use super::columns::PROCESS_COLUMNS;
+use super::app::App;
 use super::screen::Screen;
 use super::theme::Role;
-use super::widgets::cells::{
-    columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
-};
-use super::widgets::time_axis::span_text;
+use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right, wrap_words};
 use super::{probe_question, signal_targets};
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::{FleetRow, gpus_text};
 use crate::dashboard::incidents::{ListedIncident, incident_time, news};
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
+use crate::dashboard::recording::Recording;
+use crate::dashboard::times::span_text;
 use crate::export::explanation::program;
+use crate::export::text_width::{columns, fit};
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
@@ -60,9 +61,9 @@ fn replay_text(recording: &Recording) -> String {
 
 /// Names the key that returns to where a recording was before the user went back: `0 return to 2:03  `.
 fn return_text(app: &App) -> Option<String> {
-    let recording = app.recording.as_ref()?;
+    let recording = app.host.recording.as_ref()?;
     let time = clock_span(recording.return_time()?.since(recording.position.start));
-    Some(format!("{} return to {time}  ", app.keymap.label(Action::Now)))
+    Some(format!("{} return to {time}  ", app.ui.keymap.label(Action::Now)))
 }
 
 /// Help entry for hosts read through nvidia-smi.
@@ -73,41 +74,43 @@ pub const NVIDIA_SMI_HELP: (&str, &str) = (
 );
 
 /// Describes a problem with the connection to a remote host. Returns `None` if the connection works.
-pub fn link_text(link: &Link) -> Option<(String, Role)> {
-    match link {
-        Link::Up => None,
-        Link::Connecting => Some((" connecting ".into(), Role::Warn)),
+pub fn link_text(link: &Link) -> Option<(String, Emphasis)> {
+    Some(match link {
+        Link::Up => return None,
+        Link::Connecting => (" connecting ".into(), Emphasis::Warn),
         Link::Later { begins_in } => {
-            Some((format!(" starts in {} ", span_text(*begins_in)), Role::Dim))
+            (format!(" starts in {} ", span_text(*begins_in)), Emphasis::Dim)
         }
-        Link::Silent { since } => Some((format!(" silent {} ", span_text(*since)), Role::Warn)),
-        Link::Lost { since, .. } => Some((format!(" no link {} ", span_text(*since)), Role::Bad)),
-    }
+        Link::Silent { since } => (format!(" silent {} ", span_text(*since)), Emphasis::Warn),
+        Link::Lost { since, .. } => (format!(" no link {} ", span_text(*since)), Emphasis::Bad),
+    })
 }
 
 /// Draws the header. In a narrow pane, the state of the data source takes precedence.
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
-    let clock = theme.clock(app.now_time(), " %H:%M:%S ");
+    let theme = &app.ui.theme;
+    let clock = theme.clock(app.host.now_time(), " %H:%M:%S ");
     let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
-    let (text, role) = match &app.recording {
+    let (text, role) = match &app.host.recording {
         Some(recording) => (replay_text(recording), Role::Banner),
-        None if let Some(state) = app.link.as_ref().and_then(link_text) => state,
-        None if app.source_end.is_some() => (" source closed ".into(), Role::Bad),
-        None if app.hello.reduced && !app.paused => (
-            format!("{} reduced {} ", theme.glyphs.live, interval_text(app.frame.interval)),
+        None if let Some((words, emphasis)) = app.host.link.as_ref().and_then(link_text) => {
+            (words, emphasis.into())
+        }
+        None if app.host.source_end.is_some() => (" source closed ".into(), Role::Bad),
+        None if app.host.hello.reduced && !app.host.paused => (
+            format!("{} reduced {} ", theme.glyphs.live, interval_text(app.host.frame.interval)),
             Role::Warn,
         ),
-        None if app.paused => (format!("{} paused ", theme.glyphs.paused), Role::Warn),
+        None if app.host.paused => (format!("{} paused ", theme.glyphs.paused), Role::Warn),
         None => (
-            format!("{} live {} ", theme.glyphs.live, interval_text(app.frame.interval)),
+            format!("{} live {} ", theme.glyphs.live, interval_text(app.host.frame.interval)),
             Role::Good,
         ),
     };
     let mut state_at = put_right(buffer, area.x, clock_at, area.y, &text, theme.style(role));
-    let axis = app.time_axis(None);
+    let axis = app.host.time_axis(None);
     if axis.past.is_some() {
-        let what = match app.is_rewound() {
+        let what = match app.host.is_rewound() {
             true => "as of",
             // Mention only the charts, because the tables still show current data.
             false => "charts end",
@@ -117,7 +120,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
             ..100 => String::new(),
             _ => {
                 let now = Action::Now;
-                format!("  {} {}", app.keymap.label(now), now.def().short)
+                format!("  {} {}", app.ui.keymap.label(now), now.def().short)
             }
         };
         let text = format!("{what} {}{key}  ", axis.end_text(theme));
@@ -127,15 +130,15 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
     }
-    let fleet = match app.fleet.len() {
+    let fleet = match app.host.fleet.len() {
         0 => None,
         count => Some((format!("{count} hosts"), String::new())),
     };
     let (host, gpus) = fleet.unwrap_or_else(|| {
-        let name = app.name.as_ref().unwrap_or(&app.hello.host);
-        (name.clone(), gpus_text(&app.frame))
+        let name = app.host.name.as_ref().unwrap_or(&app.host.hello.host);
+        (name.clone(), gpus_text(&app.host.frame))
     });
-    let job = job_text(&app.frame).unwrap_or_default();
+    let job = job_text(&app.host.frame).unwrap_or_default();
     let dim = theme.style(Role::Dim);
     let pieces = [
         (host.as_str(), theme.style(Role::Title)),
@@ -149,7 +152,8 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
 
 /// Draws the header of a screen that shows a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
-    put_line(buffer, margin(area), text, Role::Title, &app.theme);
+    let line = margin(area);
+    put_line(buffer, line, text, Role::Title, &app.ui.theme);
 }
 
 pub fn interval_text(interval: Millis) -> String {
@@ -162,10 +166,10 @@ pub fn interval_text(interval: Millis) -> String {
 /// Returns the wrapped notice below the header of a screen: why the built-in recording is playing, why a remote host is
 /// disconnected, or the guidance for new users.
 pub fn notice_lines(app: &App, screen: &str, width: u16) -> Vec<(String, Role)> {
-    let guide = app.recording.as_ref().and_then(|recording| {
-        let guide = recording.guide.filter(|guide| guide.applies_to(screen))?;
-        let has_incident = app.unread_incidents().next().is_some();
-        Some((guide.words(&app.keymap, recording.position.paused, has_incident), Role::Key))
+    let guide = app.ui.guide.filter(|guide| guide.applies_to(screen)).map(|guide| {
+        let is_paused = app.host.recording.as_ref().is_some_and(|r| r.position.paused);
+        let has_incident = app.host.unread_incidents().next().is_some();
+        (guide.words(&app.ui.keymap, is_paused, has_incident), Role::Key)
     });
     let notice = notice_text(app).map(|notice| (notice, Role::Warn));
     let wrapped = |(text, role): (String, Role)| {
@@ -177,18 +181,18 @@ pub fn notice_lines(app: &App, screen: &str, width: u16) -> Vec<(String, Role)> 
 
 /// Returns the current stop of the tour, if any, for a pane too small for the notice.
 pub fn short_tour_text(app: &App) -> Option<String> {
-    app.recording.as_ref()?.guide?.short_words(&app.keymap)
+    app.ui.guide?.short_words(&app.ui.keymap)
 }
 
 fn notice_text(app: &App) -> Option<String> {
-    let reason = app.recording.as_ref().and_then(|r| r.reason.as_ref());
-    Some(match (reason, &app.link) {
+    let reason = app.host.recording.as_ref().and_then(|r| r.reason.as_ref());
+    Some(match (reason, &app.host.link) {
         (Some(reason), _) => format!(
             "{reason} Playing a recording from another machine. Run `gputop doctor` for details."
         ),
         (None, Some(Link::Lost { why, asks: true, .. })) => format!(
             "Stale data: connection lost, and ssh needs your input ({why}). Press {} to connect.",
-            app.keymap.label(Action::Connect)
+            app.ui.keymap.label(Action::Connect)
         ),
         (None, Some(Link::Lost { why, again_in, .. })) => {
             let again = match again_in.0 {
@@ -205,7 +209,7 @@ fn notice_text(app: &App) -> Option<String> {
 pub fn notice(app: &App, screen: &str, area: Rect, buffer: &mut Buffer) {
     let lines = notice_lines(app, screen, area.width);
     for (y, (line, role)) in (area.y..area.bottom()).zip(lines) {
-        put_line(buffer, row(margin(area), y), &line, role, &app.theme);
+        put_line(buffer, row(margin(area), y), &line, role, &app.ui.theme);
     }
 }
 
@@ -226,11 +230,11 @@ pub fn incident(
     let Some(incident) = news(unread.iter().copied()) else {
         return;
     };
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
     let explain = if is_above_page { "open" } else { Action::Why.def().short };
-    let key = format!(" {} {explain}", app.keymap.label(Action::Why));
+    let key = format!(" {} {explain}", app.ui.keymap.label(Action::Why));
     let key = if Some(incident) == explained { key } else { String::new() };
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = unread.len() - 1;
@@ -261,10 +265,10 @@ pub fn incident(
 /// 2.00 GiB did not fit` to `!! 12:03 OUT OF MEMORY`.
 fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
     let time = incident_time(incident).map(|time| {
-        let day = |time| app.theme.clock(time, "%F");
+        let day = |time| app.ui.theme.clock(time, "%F");
         // Show the date of an incident from another day.
-        let format = if day(time) == day(app.frame.time) { "%H:%M" } else { "%b %d %H:%M" };
-        app.theme.clock(time, format)
+        let format = if day(time) == day(app.host.frame.time) { "%H:%M" } else { "%b %d %H:%M" };
+        app.ui.theme.clock(time, format)
     });
     let caught = match incident.severity {
         Severity::Caught => " (caught)",
@@ -293,8 +297,11 @@ fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
 
 /// Describes the active filter: `filter: train (3 hidden)`.
 pub fn filter_text(app: &App) -> String {
-    let clear = app.keymap.label(Action::Back);
-    format!("filter: {} ({} hidden, {clear} clears)", app.filter, app.hidden)
+    let clear = app.ui.keymap.label(Action::Back);
+    format!(
+        "filter: {} ({} hidden, {clear} clears)",
+        app.host.processes.filter, app.host.processes.hidden
+    )
 }
 
 /// Describes the settings in effect for the process table: filter, grouping, tags and sort order. Empty on screens
@@ -304,15 +311,15 @@ fn arrangement(app: &App, screen: &dyn Screen) -> String {
     if !screen.shows_all_processes() {
         return String::new();
     }
-    if !app.filter.is_empty() {
+    if !app.host.processes.filter.is_empty() {
         words.push(filter_text(app));
     }
-    words.extend(app.grouping.words().map(str::to_owned));
-    if !app.tags.is_empty() {
-        words.push(format!("{} tagged", app.tags.len()));
+    words.extend(app.host.processes.grouping.words().map(str::to_owned));
+    if !app.host.processes.tags.is_empty() {
+        words.push(format!("{} tagged", app.host.processes.tags.len()));
     }
-    if let Some(column) = app.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
-        let order = if app.inverted { ", reversed" } else { "" };
+    if let Some(column) = app.host.processes.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
+        let order = if app.host.processes.inverted { ", reversed" } else { "" };
         words.push(format!("sorted by {}{order}", column.title));
     }
     words.join("  ")
@@ -322,7 +329,7 @@ fn arrangement(app: &App, screen: &dyn Screen) -> String {
 pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
     let [_, last] = split_bottom(area, 1);
     Clear.render(last, buffer);
-    put_line(buffer, last, message, Role::Warn, &app.theme);
+    put_line(buffer, last, message, Role::Warn, &app.ui.theme);
 }
 
 /// A footer key with its position.
@@ -337,11 +344,11 @@ pub struct Hint {
 
 impl Hint {
     fn new(action: Action, word: &'static str, app: &App) -> Option<Self> {
-        let keys = app.keymap.keys(action);
+        let keys = app.ui.keymap.keys(action);
         (!keys.is_empty()).then(|| Self {
             columns: 0..0,
             action,
-            key: app.keymap.label(action),
+            key: app.ui.keymap.label(action),
             word,
             is_right: false,
         })
@@ -356,15 +363,15 @@ impl Hint {
 fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
     match action {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),
-        Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
+        Action::Connect => app.host.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
         // Hide these keys during playback: recordings contain no logs and no names of tensors, no stack can be read, the
         // incidents are not stored, and there is another pause key.
         Action::Log | Action::Holders | Action::Stack | Action::Wrong | Action::Pause => {
-            app.recording.is_none()
+            app.host.recording.is_none()
         }
         // The keys that skip ten seconds are listed instead.
-        Action::ScrollBack => app.recording.is_none(),
+        Action::ScrollBack => app.host.recording.is_none(),
         _ => screen.has_use_for(action, app),
     }
 }
@@ -374,9 +381,9 @@ pub fn footer_word(action: Action, screen: &dyn Screen, app: &App) -> &'static s
     if let Some(label) = screen.footer_label(action) {
         return label;
     }
-    match (action, &app.recording) {
+    match (action, &app.host.recording) {
         (Action::PlayPause, Some(recording)) if recording.position.paused => "play",
-        (Action::Pause, None) if app.paused => "resume",
+        (Action::Pause, None) if app.host.paused => "resume",
         (Action::Now, Some(_)) => "return",
         _ => action.def().short,
     }
@@ -389,7 +396,7 @@ const MAIN_KEYS: usize = 4;
 /// shows quit and help. Returns no keys while a message is shown.
 pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
     let mut right = area.right().saturating_sub(1);
-    if app.message.is_some() {
+    if app.ui.message.is_some() {
         return (Vec::new(), right);
     }
     let quit = screen.footer_label(Action::Quit);
@@ -415,8 +422,8 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     } else {
         [Action::SkipBack, Action::SkipForward]
     };
-    let (before_play, play): (usize, Vec<Action>) = match &app.recording {
-        None if app.time_window.end().is_some() => {
+    let (before_play, play): (usize, Vec<Action>) = match &app.host.recording {
+        None if app.host.time_window.end().is_some() => {
             (0, vec![Action::Now, Action::ScrollBack, Action::ScrollForward])
         }
         None => (0, Vec::new()),
@@ -445,8 +452,8 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
 
 /// Draws the footer keys, or the current message.
 pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer: &mut Buffer) {
-    let (theme, dim) = (&app.theme, app.theme.style(Role::Dim));
-    if let Some(message) = &app.message {
+    let (theme, dim) = (&app.ui.theme, app.ui.theme.style(Role::Dim));
+    if let Some(message) = &app.ui.message {
         put_line(buffer, margin(area), message, Role::Warn, theme);
         return;
     }

@@ -2,8 +2,8 @@
 
 use super::app::App;
 use super::clipboard::Copied;
-use super::groups::Group;
-use super::rows::ProcessRow;
+use crate::dashboard::groups::Group;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::gpu::Gpu;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
@@ -25,7 +25,7 @@ pub fn process(row: &ProcessRow) -> Copied {
 
 /// Returns the PIDs of a group, separated by spaces as `kill` expects.
 pub fn group(group: &Group, app: &App) -> Copied {
-    let rows = group.rows.iter().filter_map(|row| app.rows.get(*row));
+    let rows = group.rows.iter().filter_map(|row| app.host.processes.rows.get(*row));
     let mut keys: Vec<ProcessKey> = rows.map(|row| row.id().key).collect();
     keys.sort_unstable();
     keys.dedup();

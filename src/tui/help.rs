@@ -8,19 +8,20 @@ use ratatui::layout::Rect;
 use super::action::{ACTIONS, Action, ActionDef, Scope};
 use super::app::App;
 use super::chrome;
-use super::columns::{ALWAYS_SHOWN, PROCESS_COLUMNS};
-use super::filter::{FIELDS, STATES, SYNTAX};
 use super::keymap::show_key;
-use super::rows::ProcessRow;
 use super::screen::{Effect, Screen};
-use super::screens::gpu_columns::GPU_COLUMNS;
 use super::screens::process_table::shows;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_line, put_right, wrap_words};
+use super::widgets::cells::{put, put_line, put_right, wrap_words};
 use super::widgets::panel::{panel, panel_area};
 use super::widgets::scroll::Scroll;
-use super::widgets::table::Column;
+use crate::dashboard::filter::{FIELDS, STATES, SYNTAX};
+use crate::dashboard::gpu_columns::GPU_COLUMNS;
+use crate::dashboard::process_columns::{ALWAYS_SHOWN, PROCESS_COLUMNS};
+use crate::dashboard::rows::ProcessRow;
+use crate::dashboard::table::Column;
+use crate::export::text_width::columns;
 use crate::tui::widgets::area::row;
 
 /// Actions listed for every screen, besides those of the playback.
@@ -71,7 +72,7 @@ impl Help {
     }
 
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let Page { height, inner, rows } = self.page(app, screen, area);
         let title = format!("Help: {}", screen.def().title);
         panel(&title, WIDTH, height, area, theme, buffer);
@@ -106,12 +107,12 @@ impl Help {
     /// Draws the lower edge of the help box: the search term, or the available keys.
     fn draw_edge(&self, below: usize, inner: Rect, app: &App, buffer: &mut Buffer) {
         let line = row(inner, inner.bottom());
-        let key = app.theme.style(Role::Key);
+        let key = app.ui.theme.style(Role::Key);
         if self.search.is_typing() {
             self.search.draw(" search: ", line, app, buffer);
             return;
         }
-        let label = |action| app.keymap.label(action);
+        let label = |action| app.ui.keymap.label(action);
         let mut hint = String::new();
         if below > 0 {
             let (down, page) = (label(Action::Down), label(Action::PageDown));
@@ -271,7 +272,7 @@ fn actions(app: &App, screen: &dyn Screen) -> (Vec<&'static ActionDef>, Vec<&'st
     let alone = screen.standalone_actions();
     let actions = ACTIONS
         .iter()
-        .filter(|def| app.recording.is_some() || def.scope != Scope::Recording)
+        .filter(|def| app.host.recording.is_some() || def.scope != Scope::Recording)
         .filter(|def| alone.is_none_or(|its| its.contains(&def.action)));
     actions.partition(|def| {
         alone.is_some()
@@ -289,19 +290,20 @@ fn key_lines(
     text: impl Fn(&ActionDef) -> &'static str,
     count: usize,
 ) -> Vec<HelpLine> {
-    let played = app.recording.is_some();
+    let played = app.host.recording.is_some();
     let is_playback = |def: &&ActionDef| played && def.scope == Scope::Recording;
     // On a screen with a memory map, the arrow keys move its cursor.
     let is_playback_key =
         |key: &&String| !(screen.moves_sideways() && matches!(key.as_str(), "left" | "right"));
-    let playback = ACTIONS.iter().filter(is_playback).flat_map(|def| app.keymap.keys(def.action));
+    let playback =
+        ACTIONS.iter().filter(is_playback).flat_map(|def| app.ui.keymap.keys(def.action));
     let playback: Vec<&String> = playback.filter(is_playback_key).collect();
     let key_line = |def: &ActionDef| {
         // Omit a key during playback if a playback binding takes precedence.
         let is_its = |key: &&String| playback.contains(key) == (def.scope == Scope::Recording);
-        let keys: Vec<&String> = app.keymap.keys(def.action).iter().filter(is_its).collect();
+        let keys: Vec<&String> = app.ui.keymap.keys(def.action).iter().filter(is_its).collect();
         let keys: Vec<String> = match def.action {
-            Action::CopyFix if keys.len() > count => vec![app.keymap.label(def.action)],
+            Action::CopyFix if keys.len() > count => vec![app.ui.keymap.label(def.action)],
             _ => keys.into_iter().take(count).map(|key| show_key(key)).collect(),
         };
         HelpLine { alias: def.name, ..line(keys.join(" "), text(def)) }

@@ -16,7 +16,7 @@ pub const WORDS: [(&str, &str); 3] = [
 
 /// Returns the marks for a GPU: exits of its processes, and its incidents.
 pub fn of_gpu(app: &App, gpu: &GpuUuid) -> Vec<Mark> {
-    let ended = app.ended.iter().filter(|e| e.exit.gpus.contains(gpu));
+    let ended = app.host.ended.iter().filter(|e| e.exit.gpus.contains(gpu));
     let exits = ended.map(|ended| exit(app, ended.mono));
     exits.chain(incidents(app, |known| known.gpus.contains(gpu))).collect()
 }
@@ -28,18 +28,20 @@ pub fn of_process(app: &App, process: ProcessKey, ended: Option<Mono>) -> Vec<Ma
 }
 
 fn exit(app: &App, at: Mono) -> Mark {
-    Mark { at, glyph: app.theme.glyphs.ended, role: Role::Warn }
+    Mark { at, glyph: app.ui.theme.glyphs.ended, role: Role::Warn }
 }
 
 /// Returns the marks for incidents, which are drawn over the marks for the related exits.
 fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterator<Item = Mark> {
-    app.incidents.of_boot(&app.hello.boot_id).filter(move |known| is_its(known)).map(|known| Mark {
-        at: known.key.first,
-        glyph: if known.incident.is_gpu_oom() {
-            app.theme.glyphs.oom
-        } else {
-            app.theme.glyphs.incident
+    app.host.incidents.of_boot(&app.host.hello.boot_id).filter(move |known| is_its(known)).map(
+        |known| Mark {
+            at: known.key.first,
+            glyph: if known.incident.is_gpu_oom() {
+                app.ui.theme.glyphs.oom
+            } else {
+                app.ui.theme.glyphs.incident
+            },
+            role: Role::of_severity(known.incident.severity),
         },
-        role: Role::of_severity(known.incident.severity),
-    })
+    )
 }

@@ -7,16 +7,17 @@ use ratatui::layout::{Position, Rect};
 use super::action::{Action, moved};
 use super::app::App;
 use super::colours::Colours;
-use super::columns::PROCESS_COLUMNS;
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
 use super::screen::Effect;
-use super::screens::process_table::{empty_columns, min_width};
+use super::screens::process_table::min_width;
 use super::signal_targets::{self, Target};
 use super::theme::Role;
-use super::widgets::cells::{columns, put_line, put_right};
+use super::widgets::cells::{put_line, put_right};
 use super::widgets::panel::{panel, panel_area};
 use super::widgets::table::{mark, scrolled};
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
+use crate::export::text_width::columns;
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
 
@@ -65,7 +66,7 @@ pub fn sort_title(order: Option<usize>) -> &'static str {
 
 /// Sorts the process table. Returns a message: `sorted by VRAM, descending`.
 pub fn sort_by(app: &mut App, order: Option<usize>, inverted: bool) -> String {
-    app.set_sort(order, inverted);
+    app.host.processes.set_sort(order, inverted);
     let sort = order.and_then(|column| PROCESS_COLUMNS[column].sort.as_ref());
     let direction = match sort.map(|sort| sort.first.descends(inverted)) {
         Some(true) => ", descending",
@@ -87,7 +88,7 @@ impl Menu {
     }
 
     pub fn sort(app: &App) -> Self {
-        let current = sort_orders().iter().position(|order| *order == app.sort);
+        let current = sort_orders().iter().position(|order| *order == app.host.processes.sort);
         Self::open(Subject::Sort, current)
     }
 
@@ -96,7 +97,7 @@ impl Menu {
     }
 
     pub fn theme(app: &App) -> Self {
-        let colours = app.theme.colours.clone();
+        let colours = app.ui.theme.colours.clone();
         let is_current = |palette| Colours::built_in(palette) == colours;
         let current = PALETTES.iter().position(|def| is_current(def.palette));
         Self::open(Subject::Theme(colours), current)
@@ -167,7 +168,7 @@ impl Menu {
                 let count = self.contents(app, 40).1.len();
                 self.cursor = moved(self.cursor, count, 10, action).unwrap_or(self.cursor);
                 if let (Subject::Theme(_), Some(def)) = (&self.subject, PALETTES.get(self.cursor)) {
-                    app.theme.colours = Colours::built_in(def.palette);
+                    app.ui.theme.colours = Colours::built_in(def.palette);
                 }
             }
         }
@@ -184,16 +185,17 @@ impl Menu {
         match &mut self.subject {
             Subject::Sort => {
                 let order = sort_orders().get(self.cursor).copied().flatten();
-                app.message = Some(sort_by(app, order, false));
+                app.ui.message = Some(sort_by(app, order, false));
                 return Effect::Close;
             }
             Subject::Theme(_) => {
-                app.message = PALETTES.get(self.cursor).map(|def| format!("theme: {}", def.name));
+                app.ui.message =
+                    PALETTES.get(self.cursor).map(|def| format!("theme: {}", def.name));
                 return Effect::Close;
             }
             Subject::Columns => {
                 if let Some(column) = hideable().get(self.cursor) {
-                    app.hidden_columns.toggle(*column);
+                    app.host.processes.hidden_columns.toggle(*column);
                 }
             }
             Subject::Signal(targets) => {
@@ -223,7 +225,7 @@ impl Menu {
                 self.move_to(signal);
                 return Effect::Done;
             }
-            Subject::Theme(colours) => app.theme.colours = std::mem::take(colours),
+            Subject::Theme(colours) => app.ui.theme.colours = std::mem::take(colours),
             _ => {}
         }
         Effect::Close
@@ -255,7 +257,8 @@ impl Menu {
             Subject::Sort => {
                 let rows = sort_orders().into_iter().map(|order| {
                     let title = (sort_title(order).to_owned(), Role::Text);
-                    std::iter::once(title).chain((order == app.sort).then(current)).collect()
+                    let current = (order == app.host.processes.sort).then(current);
+                    std::iter::once(title).chain(current).collect()
                 });
                 ("Sort by".into(), rows.collect(), "sort")
             }
@@ -292,7 +295,7 @@ impl Menu {
     }
 
     pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let (title, rows, verb) = self.contents(app, area.width);
         let inner = panel(&title, self.width(), height(&rows), area, theme, buffer);
         let visible = usize::from(inner.height);
@@ -317,13 +320,17 @@ impl Menu {
             0 => String::new(),
             below => format!(" {below} more below "),
         };
-        let key = if self.is_question() { "y".to_owned() } else { app.keymap.label(Action::Open) };
+        let key =
+            if self.is_question() { "y".to_owned() } else { app.ui.keymap.label(Action::Open) };
         let other = match self.subject {
             Subject::Sort => "  a-z select".to_owned(),
-            Subject::Theme(_) => format!("  {} save as default", app.keymap.label(Action::Write)),
+            Subject::Theme(_) => {
+                format!("  {} save as default", app.ui.keymap.label(Action::Write))
+            }
             _ => String::new(),
         };
-        let hint = format!("{below} {key} {verb}{other}  {} back ", app.keymap.label(Action::Back));
+        let hint =
+            format!("{below} {key} {verb}{other}  {} back ", app.ui.keymap.label(Action::Back));
         let style = theme.style(Role::Key);
         put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
     }
@@ -333,11 +340,13 @@ impl Menu {
 /// reason.
 fn column_row(at: usize, app: &App, width: u16) -> Row {
     let column = &PROCESS_COLUMNS[at];
-    let is_hidden = app.hidden_columns.has(at);
+    let is_hidden = app.host.processes.hidden_columns.has(at);
     let needed = min_width(app, at);
-    let why_not = match is_hidden || app.sort == Some(at) {
+    let why_not = match is_hidden || app.host.processes.sort == Some(at) {
         true => None,
-        false if empty_columns(app, &app.rows).has(at) => Some("no values; ".to_owned()),
+        false if app.host.processes.empty_columns(&app.host.processes.rows).has(at) => {
+            Some("no values; ".to_owned())
+        }
         false => (needed > width).then(|| format!("needs {needed} columns; ")),
     };
     // A chosen column without room or values is neither shown nor hidden by the user.

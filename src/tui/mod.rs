@@ -9,14 +9,10 @@ pub mod background_jobs;
 pub mod chrome;
 pub mod clipboard;
 pub mod colours;
-pub mod columns;
 pub mod copy_text;
 pub mod density;
-pub mod filter;
-pub mod groups;
 pub mod guide;
 pub mod help;
-pub mod holders;
 mod input;
 mod interactive_login;
 pub mod keymap;
@@ -25,23 +21,17 @@ pub mod menu;
 pub mod overlay;
 pub mod palette;
 pub mod picture;
-pub mod printed_tables;
 pub mod probe_question;
-pub mod report;
 pub mod role;
-pub mod rows;
 pub mod screen;
 pub mod screens;
 pub mod sessions;
 mod signal_actions;
 mod signal_events;
-pub mod signal_outcome;
 pub mod signal_targets;
 pub mod snapshot_file;
 pub mod stacks;
-pub mod status_line;
 pub mod summary_charts;
-pub mod tags;
 pub mod terminal;
 mod terminal_size;
 pub mod text_field;
@@ -206,7 +196,7 @@ async fn run_sessions(
     let signals = SignalEvents::listen()?;
     let mut apps = lead.iter().map(|session| &session.app);
     let first = apps.next().or(hosts.first().map(|host| &host.app));
-    let terminal = Terminal::enter(first.is_some_and(|app| app.mouse))?;
+    let terminal = Terminal::enter(first.is_some_and(|app| app.ui.mouse))?;
     let keys = Some(Input::start()?);
     let IncidentInbox { mut incoming, opened, sink } = inbox;
     let mut inbox_open = true;
@@ -251,7 +241,7 @@ async fn run_sessions(
 impl Dashboard {
     /// Returns the time at which to remove the message on the screen.
     fn message_end(&mut self) -> Instant {
-        let message = &self.sessions.on_screen().app.message;
+        let message = &self.sessions.on_screen().app.ui.message;
         if self.message.0 != *message {
             self.message = (message.clone(), Instant::now() + MESSAGE_DURATION);
         }
@@ -282,8 +272,8 @@ impl Dashboard {
                 self.sessions.take_stored(&known);
                 self.sessions.follow();
             }
-            Wake::MessageExpired => self.sessions.on_screen().app.message = None,
-            Wake::JobDone(message) => self.sessions.on_screen().app.message = Some(message),
+            Wake::MessageExpired => self.sessions.on_screen().app.ui.message = None,
+            Wake::JobDone(message) => self.sessions.on_screen().app.ui.message = Some(message),
             // Redraw; the next draw uses the new size.
             Wake::Signal(Signal::SIGWINCH) => {}
             Wake::Signal(Signal::SIGTSTP) => self.suspend(StopTarget::Process)?,
@@ -339,13 +329,13 @@ impl Dashboard {
             Effect::Suspend => self.suspend(StopTarget::Group)?,
             Effect::Redraw => self.terminal.redraw()?,
             Effect::Copy(copied) => {
-                app.message = copy(copied, environment, &mut self.terminal, &mut self.jobs)?;
+                app.ui.message = copy(copied, environment, &mut self.terminal, &mut self.jobs)?;
             }
             Effect::Write(document) => {
-                app.message = write(*document, app, environment, &mut self.jobs);
+                app.ui.message = write(*document, app, environment, &mut self.jobs);
             }
             Effect::SaveTheme(name) => {
-                app.message = save_theme(name, environment, &mut self.jobs);
+                app.ui.message = save_theme(name, environment, &mut self.jobs);
             }
             Effect::Connect(row) => {
                 if let Some(login) = self.sessions.login(row) {
@@ -360,7 +350,7 @@ impl Dashboard {
             Effect::Host(number) => self.sessions.show(number),
             Effect::Hosts => {
                 if !self.sessions.show_fleet() {
-                    self.sessions.on_screen().app.message = Some("no other hosts".into());
+                    self.sessions.on_screen().app.ui.message = Some("no other hosts".into());
                 }
             }
             // Nothing to do: the view has already performed these effects.
@@ -434,8 +424,8 @@ fn write(
     environment: &Environment,
     jobs: &mut BackgroundJobs,
 ) -> Option<String> {
-    let date = app.theme.clock(app.frame.time, "%Y%m%d-%H%M%S");
-    let stem = snapshot_file::stem(&app.hello.host, &date);
+    let date = app.ui.theme.clock(app.host.frame.time, "%Y%m%d-%H%M%S");
+    let stem = snapshot_file::stem(&app.host.hello.host, &date);
     let directory = environment.directory.clone();
     let work = move || match document.json() {
         Ok(text) => snapshot_file::write(&directory, &stem, &text),

@@ -8,14 +8,15 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
-use super::filter::{Filter, FilterError};
 use super::help::Help;
 use super::keymap::is_enter;
 use super::menu::Menu;
 use super::screen::{Effect, Screen};
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put_right};
+use super::widgets::cells::put_right;
+use crate::dashboard::filter::{Filter, FilterError};
+use crate::export::text_width::columns;
 use crate::model::process::ProcessKey;
 use crate::protocol::Request;
 use crate::tui::widgets::area::row;
@@ -44,16 +45,23 @@ pub enum Overlay {
 
 impl Overlay {
     pub fn filter(app: &App) -> Self {
-        Self::typing_filter(app.filter.to_string(), app)
+        Self::typing_filter(app.host.processes.filter.to_string(), app)
     }
 
     /// Prompts for a filter that already contains the term for a user, to be completed.
     pub fn user_filter(app: &App) -> Self {
-        Self::typing_filter(format!("{} {USER_TERM}", app.filter).trim_start().to_owned(), app)
+        Self::typing_filter(
+            format!("{} {USER_TERM}", app.host.processes.filter).trim_start().to_owned(),
+            app,
+        )
     }
 
     fn typing_filter(text: String, app: &App) -> Self {
-        Self::Filter { field: TextField::typing(text), previous: app.filter.clone(), error: None }
+        Self::Filter {
+            field: TextField::typing(text),
+            previous: app.host.processes.filter.clone(),
+            error: None,
+        }
     }
 
     pub fn watch(process: ProcessKey) -> Self {
@@ -71,13 +79,13 @@ impl Overlay {
                     _ if is_enter(key) && error.is_some() => return Some(Effect::Done),
                     _ if is_enter(key) => return Some(Effect::Close),
                     KeyCode::Esc => {
-                        app.use_filter(std::mem::take(previous));
+                        app.host.processes.use_filter(std::mem::take(previous));
                         return Some(Effect::Close);
                     }
                     _ => field.edit(key, MAX_FILTER_CHARS),
                 }
                 let text: String = field.text().chars().filter(|c| !c.is_control()).collect();
-                *error = app.set_filter(&text).err();
+                *error = app.host.processes.set_filter(&text).err();
                 Some(Effect::Done)
             }
             Self::Watch { process, field } => {
@@ -146,7 +154,7 @@ const USER_TERM: &str = "user:";
 
 /// Lists the users that can be typed: ` ana  ben  me `.
 fn users_text(app: &App) -> String {
-    let users = app.all_rows.iter().filter_map(|row| row.facts()?.user.value());
+    let users = app.host.processes.all_rows.iter().filter_map(|row| row.facts()?.user.value());
     let users: BTreeSet<&str> = users.map(String::as_str).chain(["me"]).collect();
     format!(" {} ", Vec::from_iter(users).join("  "))
 }
@@ -161,7 +169,11 @@ fn draw_filter(
     let note = match error {
         Some(error) => (format!(" {error} "), Role::Bad),
         None => {
-            let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
+            let shows = format!(
+                " {} of {} ",
+                app.host.processes.rows.len(),
+                app.host.processes.all_rows.len()
+            );
             let hint = match field.text() {
                 "" => FILTER_EXAMPLES.to_owned(),
                 text if text.ends_with(USER_TERM) => users_text(app),
@@ -186,7 +198,7 @@ fn draw_input(
 ) {
     let y = area.bottom().saturating_sub(1);
     let line = row(area, y);
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let caret = field.draw(label, line, app, buffer);
     // Show an error above the input line if it does not fit beside the input.
     let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&note);

@@ -2,9 +2,9 @@
 //! starts the probe.
 
 use super::app::App;
-use super::rows::ProcessRow;
 use super::theme::Role;
 use super::widgets::cells::wrap_words;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::gpu::{Gpu, Memory};
 use crate::model::probe::{CONTEXT, DEFAULT_LIMIT, ProbeRequest, default_headroom};
 use crate::model::process::ProcessKey;
@@ -26,7 +26,7 @@ impl ProbeQuestion {
         is_allowed(app)?;
         let gpu = row.and_then(|row| row.id().gpu).or(gpu);
         let gpu = gpu.ok_or("no GPU selected; move the cursor to a GPU or a process")?;
-        if app.probes.is_under_way(&gpu) {
+        if app.host.probes.is_under_way(&gpu) {
             return Err("a probe of this GPU is already running".into());
         }
         let row = row.filter(|row| row.id().key != ProcessKey::default());
@@ -91,10 +91,10 @@ impl ProbeQuestion {
 
 /// Returns an error if GPU probes are not allowed.
 pub fn is_allowed(app: &App) -> Result<(), String> {
-    if app.recording.is_some() {
+    if app.host.recording.is_some() {
         return Err("cannot probe a GPU in a recording".into());
     }
-    app.permissions.probes.map_err(|why| format!("cannot probe: {why}"))
+    app.host.permissions.probes.map_err(|why| format!("cannot probe: {why}"))
 }
 
 pub fn gpu_text(uuid: &GpuUuid, app: &App) -> String {
@@ -106,7 +106,7 @@ pub fn gpu_text(uuid: &GpuUuid, app: &App) -> String {
 
 fn find<'a>(uuid: &GpuUuid, app: &'a App) -> Option<&'a Gpu> {
     let is_it = |gpu: &&Gpu| gpu.uuid == *uuid || gpu.mig.iter().any(|mig| mig.uuid == *uuid);
-    app.frame.gpus.iter().find(is_it)
+    app.host.frame.gpus.iter().find(is_it)
 }
 
 fn memory<'a>(uuid: &GpuUuid, app: &'a App) -> Option<&'a Memory> {

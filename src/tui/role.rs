@@ -1,5 +1,7 @@
 //! Roles of screen elements. Screens use roles instead of colours, and the theme assigns a style to each role.
 
+use crate::dashboard::emphasis::Emphasis;
+use crate::dashboard::memory_parts::MemoryPart;
 use crate::model::incident::Severity;
 
 /// The meaning of a screen element, which determines its style.
@@ -101,15 +103,39 @@ impl Role {
     /// Returns the role of an incident's text.
     #[must_use]
     pub fn of_severity(severity: Severity) -> Self {
-        match severity {
-            Severity::Fatal | Severity::Unknown => Self::Bad,
-            Severity::Caught => Self::Warn,
-            Severity::Note => Self::Text,
-        }
+        Emphasis::of_severity(severity).into()
     }
 
     pub fn def(self) -> &'static RoleDef {
         &ROLES[self as usize]
+    }
+}
+
+impl From<Emphasis> for Role {
+    fn from(emphasis: Emphasis) -> Self {
+        match emphasis {
+            Emphasis::Normal => Self::Text,
+            Emphasis::Dim => Self::Dim,
+            Emphasis::Title => Self::Title,
+            Emphasis::Mark => Self::Key,
+            Emphasis::Good => Self::Good,
+            Emphasis::Warn => Self::Warn,
+            Emphasis::Bad => Self::Bad,
+        }
+    }
+}
+
+impl From<MemoryPart> for Role {
+    fn from(part: MemoryPart) -> Self {
+        match part {
+            MemoryPart::Allocated => Self::Allocated,
+            MemoryPart::Idle => Self::Idle,
+            MemoryPart::Other => Self::OtherVram,
+            MemoryPart::Unreadable | MemoryPart::Processes => Self::Processes,
+            MemoryPart::Unattributed => Self::Unattributed,
+            MemoryPart::Driver => Self::Driver,
+            MemoryPart::Free => Self::Free,
+        }
     }
 }
 

@@ -141,9 +141,9 @@ impl Sessions {
         let has_many_hosts = hosts.len() > MAX_WITH_HISTORY;
         for host in hosts {
             let MonitoredHost { mut app, source, before, login } = host;
-            app.set_shown(sessions.is_empty());
+            app.host.set_shown(sessions.is_empty());
             if has_many_hosts {
-                app.set_reach(Reach::Outline);
+                app.host.set_reach(Reach::Outline);
             }
             let (history, charts) = mpsc::unbounded_channel();
             let waiting = if has_many_hosts { MAX_WAITING_PER_HOST } else { MAX_WAITING_FRAMES };
@@ -156,9 +156,9 @@ impl Sessions {
                 watch.backlog().set_max_bytes(MAX_BYTES_PER_HOST);
             }
             // Pass on the updates received before the dashboard opened.
-            watch.see(&Update::Hello(Arc::clone(&app.hello)));
+            watch.see(&Update::Hello(Arc::clone(&app.host.hello)));
             before.iter().for_each(|update| watch.see(update));
-            watch.see(&Update::Frame(Arc::clone(&app.frame)));
+            watch.see(&Update::Frame(Arc::clone(&app.host.frame)));
             let to = SessionLinks { requests: source.requests(), history };
             tokio::spawn(listen(source, watch, sessions.len(), arrived.clone(), charts));
             sessions.push(Session {
@@ -209,18 +209,21 @@ impl Sessions {
     pub(super) fn take_stored(&mut self, known: &[ListedIncident]) {
         let is_single = self.first_host == 0;
         for (at, session) in self.sessions.iter_mut().enumerate() {
-            let host = &session.app.hello.host;
+            let host = &session.app.host.hello.host;
             let is_own = |known: &&ListedIncident| known.incident.host.as_ref() == Some(host);
             let own = known.iter().filter(|one| is_single || at == 0 || is_own(one));
             let own = own.cloned().collect();
-            session.app.take_stored(own);
+            session.app.host.take_stored(own);
             session.has_updates = true;
         }
     }
 
     /// Returns the IDs of incidents opened in any session.
     pub(super) fn take_opened(&mut self) -> Vec<String> {
-        self.sessions.iter_mut().flat_map(|session| session.app.incidents.take_opened()).collect()
+        self.sessions
+            .iter_mut()
+            .flat_map(|session| session.app.host.incidents.take_opened())
+            .collect()
     }
 
     pub(super) fn on_screen(&mut self) -> &mut Session {
@@ -243,13 +246,13 @@ impl Sessions {
     fn retain_history_of(&mut self, session: usize) {
         self.opened.retain(|opened| *opened != session);
         if let Some(before) = self.opened.last() {
-            self.sessions[*before].app.set_reach(Reach::Part);
+            self.sessions[*before].app.host.set_reach(Reach::Part);
         }
         self.opened.push(session);
-        self.sessions[session].app.set_reach(Reach::Whole);
+        self.sessions[session].app.host.set_reach(Reach::Whole);
         if self.opened.len() > MAX_WITH_HISTORY {
             let oldest = self.opened.remove(0);
-            self.sessions[oldest].app.set_reach(Reach::Outline);
+            self.sessions[oldest].app.host.set_reach(Reach::Outline);
         }
     }
 
@@ -262,20 +265,20 @@ impl Sessions {
     /// Returns the login of a host whose lost connection can be restored only with user input.
     pub(super) fn login(&self, row: Option<usize>) -> Option<&InteractiveLogin> {
         let session = self.session(row);
-        let asks = matches!(session.app.link, Some(Link::Lost { asks: true, .. }));
+        let asks = matches!(session.app.host.link, Some(Link::Lost { asks: true, .. }));
         session.login.as_ref().filter(|_| asks)
     }
 
     /// Retries the host's connection if it is lost, and shows a message.
     pub(super) fn connect(&mut self, row: Option<usize>) {
-        let is_lost = matches!(self.session(row).app.link, Some(Link::Lost { .. }));
+        let is_lost = matches!(self.session(row).app.host.link, Some(Link::Lost { .. }));
         let message = if is_lost {
             self.session(row).ask([Request::Connect]);
             "reconnecting"
         } else {
             "no lost connection to retry"
         };
-        self.on_screen().app.message = Some(message.into());
+        self.on_screen().app.ui.message = Some(message.into());
     }
 
     /// Returns to the host list. Returns false if there is none.
@@ -292,12 +295,12 @@ impl Sessions {
         let previous = self.on_screen();
         let requests = previous.view.leave();
         previous.ask(requests);
-        previous.app.set_shown(false);
-        let colours = previous.app.theme.colours.clone();
+        previous.app.host.set_shown(false);
+        let colours = previous.app.ui.theme.colours.clone();
         self.on_screen = session;
         let shown = self.on_screen();
-        shown.app.theme.colours = colours;
-        shown.app.set_shown(true);
+        shown.app.ui.theme.colours = colours;
+        shown.app.host.set_shown(true);
         shown.follow();
     }
 
@@ -310,8 +313,8 @@ impl Sessions {
     pub(super) fn follow(&mut self) -> bool {
         for host in self.first_host..self.sessions.len() {
             if self.first_host > 0 && self.sessions[host].has_updates {
-                let row = self.sessions[host].app.fleet_row();
-                self.sessions[0].app.take_host(host - self.first_host, row);
+                let row = self.sessions[host].app.host.fleet_row();
+                self.sessions[0].app.host.take_host(host - self.first_host, row);
                 self.sessions[0].has_updates = true;
             }
         }

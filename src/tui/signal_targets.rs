@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::app::App;
-use super::rows::ProcessRow;
 use super::theme::Role;
+use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::sizes::gib;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, StartTicks, UnixMillis};
@@ -45,7 +45,7 @@ pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
         key,
         command: row.command().value().cloned().unwrap_or_default(),
         user: facts.user.value().cloned(),
-        is_foreign: facts.uid.is_some_and(|uid| app.hello.uid.is_some_and(|own| own != uid)),
+        is_foreign: facts.uid.is_some_and(|uid| app.host.hello.uid.is_some_and(|own| own != uid)),
         gpus: gpus(app, key),
         started: facts.started,
     })
@@ -53,36 +53,36 @@ pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
 
 /// Returns the GPUs used by a process.
 fn gpus(app: &App, key: ProcessKey) -> Vec<(String, Option<Bytes>)> {
-    let rows = app.all_rows.iter().filter(|row| row.id().key == key);
+    let rows = app.host.processes.all_rows.iter().filter(|row| row.id().key == key);
     rows.filter_map(|row| Some((row.gpu_label()?, row.vram().get()))).collect()
 }
 
 /// Returns the tagged processes, or the one under the cursor if none are tagged.
 pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String> {
     is_allowed(app)?;
-    if app.tags.is_empty() {
+    if app.host.processes.tags.is_empty() {
         let row = under.ok_or("no process under the cursor, and none is tagged")?;
         return Ok(vec![target(row, app)?]);
     }
     let mut seen = BTreeSet::new();
-    let tagged = app.all_rows.iter().filter(|row| {
+    let tagged = app.host.processes.all_rows.iter().filter(|row| {
         let key = row.id().key;
-        app.tags.has(key) && seen.insert(key)
+        app.host.processes.tags.has(key) && seen.insert(key)
     });
     tagged.map(|row| target(row, app)).collect()
 }
 
 /// Checks whether signals are allowed.
 pub fn is_allowed(app: &App) -> Result<(), String> {
-    if app.recording.is_some() {
+    if app.host.recording.is_some() {
         return Err("cannot send signals to processes in a recording".into());
     }
-    if app.is_rewound() {
+    if app.host.is_rewound() {
         return Err(
             "cannot send signals while you view an earlier time; return to now first".into()
         );
     }
-    app.permissions.signals.map_err(|why| format!("cannot send signals: {why}"))
+    app.host.permissions.signals.map_err(|why| format!("cannot send signals: {why}"))
 }
 
 /// Describes the targets, such as `418 train.py` or `3 processes`.
@@ -95,7 +95,7 @@ pub fn words(targets: &[Target]) -> String {
 
 /// Returns the lines of the confirmation prompt, including a heading.
 pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let heading = "    PID  USER      GPU    VRAM  STARTED         COMMAND".to_owned();
     let mut lines = vec![vec![(heading, Role::Dim)]];
     lines.extend(targets.iter().map(|target| {

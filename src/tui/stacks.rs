@@ -3,7 +3,7 @@
 
 use super::theme::{Role, Theme};
 use super::widgets::facts::Fact;
-use super::widgets::time_axis::span_text;
+use crate::dashboard::times::span_text;
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{Bytes, Mono};

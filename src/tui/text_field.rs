@@ -78,7 +78,7 @@ impl TextField {
     /// Draws the label and the text, with the caret as a cell in reverse video. Returns the caret's column.
     pub fn draw(&self, label: &str, line: Rect, app: &App, buffer: &mut Buffer) -> u16 {
         Clear.render(line, buffer);
-        let (theme, y) = (&app.theme, line.y);
+        let (theme, y) = (&app.ui.theme, line.y);
         let left = put(buffer, line.x, y, label, line.width, theme.style(Role::Key));
         let width = line.width.saturating_sub(left);
         let skip = self.input.visual_scroll(usize::from(width.saturating_sub(1)));

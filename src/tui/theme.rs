@@ -11,122 +11,19 @@ use ratatui::symbols::border;
 use super::colours::Colours;
 pub use super::palette::Palette;
 pub use super::role::Role;
+use crate::dashboard::times::clock_text;
+use crate::export::glyphs::{ASCII, Glyphs, UNICODE};
 use crate::model::units::UnixMillis;
 
-/// The characters used to draw shapes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glyphs {
-    pub processes: &'static str,
-    pub unattributed: &'static str,
-    pub driver: &'static str,
-    pub free: &'static str,
-    pub allocated: &'static str,
-    pub idle: &'static str,
-    pub active: &'static str,
-    /// VRAM of a process outside its pools.
-    pub other: &'static str,
-    /// A process without known pools, in a bar that also shows processes with pools.
-    pub whole: &'static str,
-    /// Address space that is not backed by memory.
-    pub unmapped: &'static str,
-    /// Mark for a cache flush in a chart.
-    pub retry: &'static str,
-    /// Chart mark for a failed allocation.
-    pub oom: &'static str,
-    /// Chart mark for any other incident.
-    pub incident: &'static str,
-    /// Mark for a process exit in a chart.
-    pub ended: &'static str,
-    /// Placeholder for a missing number.
-    pub absent: &'static str,
-    /// Eighths of a cell, from empty to full.
-    pub levels: [&'static str; 9],
-    /// Fill for the minimum-to-maximum range of a chart column.
-    pub range: &'static str,
-    pub cursor: &'static str,
-    /// Mark for a tagged row.
-    pub tag: &'static str,
-    pub ellipsis: &'static str,
-    pub rule: &'static str,
-    pub border: border::Set<'static>,
-    pub live: &'static str,
-    pub paused: &'static str,
-    pub degree: &'static str,
-    /// Arrow for a column sorted with the largest value first.
-    pub descending: &'static str,
-    /// Arrow for a column sorted with the smallest value first.
-    pub ascending: &'static str,
-}
-
-/// The parts of a bar have different heights, and a gap above, so that they are distinct without colour and the bars of
-/// neighbouring rows do not touch.
-pub const UNICODE: Glyphs = Glyphs {
-    processes: "▇",
-    unattributed: "▒",
-    driver: "▁",
-    free: "·",
-    allocated: "▇",
-    idle: "▅",
-    active: "▞",
-    other: "▃",
-    whole: "▌",
-    unmapped: "·",
-    retry: "^",
-    oom: "x",
-    incident: "!",
-    ended: "e",
-    absent: "–",
-    levels: [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
-    range: "░",
-    cursor: "▸",
-    tag: "◆",
-    ellipsis: "…",
-    rule: "─",
-    border: border::PLAIN,
-    live: "●",
-    paused: "‖",
-    degree: "°",
-    descending: "▼",
-    ascending: "▲",
-};
-
-pub const ASCII: Glyphs = Glyphs {
-    processes: "#",
-    unattributed: "?",
-    driver: "%",
-    free: ".",
-    allocated: "#",
-    idle: "=",
-    active: "a",
-    other: "+",
-    whole: "@",
-    unmapped: ".",
-    retry: "^",
-    oom: "x",
-    incident: "!",
-    ended: "e",
-    absent: "-",
-    levels: [" ", ".", ".", ":", ":", "|", "|", "#", "#"],
-    range: ":",
-    cursor: ">",
-    tag: "+",
-    ellipsis: "~",
-    rule: "-",
-    border: border::Set {
-        top_left: "+",
-        top_right: "+",
-        bottom_left: "+",
-        bottom_right: "+",
-        vertical_left: "|",
-        vertical_right: "|",
-        horizontal_top: "-",
-        horizontal_bottom: "-",
-    },
-    live: "*",
-    paused: "=",
-    degree: " ",
-    descending: "v",
-    ascending: "^",
+const ASCII_BORDER: border::Set<'_> = border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
 };
 
 /// The user's chosen appearance.
@@ -149,9 +46,12 @@ impl Theme {
 
     /// Formats a time in the user's time zone with a `strftime` format.
     pub fn clock(&self, time: UnixMillis, format: &str) -> String {
-        jiff::Timestamp::from_millisecond(time.0)
-            .map(|t| t.to_zoned(self.zone.clone()).strftime(format).to_string())
-            .unwrap_or_default()
+        clock_text(time, &self.zone, format)
+    }
+
+    /// Returns the lines and corners of a frame.
+    pub fn border(&self) -> border::Set<'static> {
+        if self.glyphs == ASCII { ASCII_BORDER } else { border::PLAIN }
     }
 
     pub fn style(&self, role: Role) -> Style {
@@ -188,29 +88,5 @@ fn rgb(colour: Color) -> Option<[f32; 3]> {
     match colour {
         Color::Rgb(r, g, b) => Some([r, g, b].map(f32::from)),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_of_memory_differ_in_shape() {
-        for glyphs in [UNICODE, ASCII] {
-            let mut shapes = vec![
-                glyphs.allocated,
-                glyphs.idle,
-                glyphs.active,
-                glyphs.other,
-                glyphs.whole,
-                glyphs.driver,
-                glyphs.free,
-                glyphs.unattributed,
-            ];
-            shapes.sort_unstable();
-            shapes.dedup();
-            assert_eq!(shapes.len(), 8);
-        }
     }
 }

@@ -9,16 +9,11 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::{Action, Scope};
 use super::app::App;
-use super::columns::PROCESS_COLUMNS;
-use super::filter::Filter;
-use super::groups::Grouping;
 use super::guide::KeyResult;
 use super::help::Help;
-use super::holders::READING_INTERVAL;
 use super::menu::{Menu, sort_by, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
-use super::rows::ProcessRow;
 use super::screen::{Effect, Hit, Screen, is_small};
 use super::screens::holders::HoldersScreen;
 use super::screens::incident::{self, IncidentScreen};
@@ -33,7 +28,12 @@ use super::signal_targets::{self, targets};
 use super::theme::Role;
 use super::widgets::cells::{put_line, replace_non_ascii};
 use super::{chrome, copy_text};
+use crate::dashboard::filter::Filter;
+use crate::dashboard::groups::Grouping;
+use crate::dashboard::holders::READING_INTERVAL;
 use crate::dashboard::incidents::{ListedIncident, news};
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
+use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::time_window::ScrollDirection;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
@@ -99,16 +99,17 @@ impl View {
 
     /// Handles a key. Returns the effect for the event loop, and requests to the source.
     pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Effect, Vec<Request>) {
-        app.message = None;
+        app.ui.message = None;
         // Mark a revision that arrived while its page was open.
         if let Some(incident) = self.top().incident().cloned() {
-            app.incidents.open(&incident);
+            app.host.incidents.open(&incident);
         }
         // The keys that move the playback position move the cursor of a menu, the help and a memory map instead.
         let moves_cursor =
             matches!(key.code, KeyCode::Left | KeyCode::Right) && self.top().moves_sideways();
-        let is_playback_key = app.recording.is_some() && self.overlay.is_none() && !moves_cursor;
-        let action = app.keymap.resolve(key, is_playback_key);
+        let is_playback_key =
+            app.host.recording.is_some() && self.overlay.is_none() && !moves_cursor;
+        let action = app.ui.keymap.resolve(key, is_playback_key);
         let performed = action.filter(|_| self.overlay.is_none());
         let effect = match (self.type_key(key, action, app), action, key.code) {
             (Some(effect), ..) => self.perform(effect, app),
@@ -125,10 +126,10 @@ impl View {
             action: performed,
             has_copied: matches!(effect, Effect::Copy(_)),
             is_top_process: on_cursor.is_some()
-                && on_cursor == app.rows.first().map(ProcessRow::id),
+                && on_cursor == app.host.processes.rows.first().map(ProcessRow::id),
             screen: self.top().def().id,
         };
-        if let Some(guide) = app.recording.as_mut().and_then(|r| r.guide.as_mut()) {
+        if let Some(guide) = &mut app.ui.guide {
             guide.follow(&result);
         }
         (effect, self.follow(app))
@@ -157,7 +158,7 @@ impl View {
             (_, None, Some(screen)) => screen.act(action, app, body),
         };
         let effect = match effect {
-            Effect::Ignored if def.scope == Scope::Recording && app.recording.is_none() => {
+            Effect::Ignored if def.scope == Scope::Recording && app.host.recording.is_none() => {
                 Effect::Done
             }
             Effect::Ignored => self.act_on_every_screen(action, app),
@@ -174,20 +175,20 @@ impl View {
             Effect::Close if self.stack.len() == 1 => return Effect::Leave,
             Effect::Close => drop(self.stack.pop()),
             Effect::Explain(incident) => {
-                app.incidents.open(&incident);
+                app.host.incidents.open(&incident);
                 self.replace(incident::DEF.id, Box::new(IncidentScreen::new(incident)));
             }
             Effect::SaveTheme(name) => {
                 self.overlay = None;
                 return Effect::SaveTheme(name);
             }
-            Effect::Fold(title) => app.fold(&title),
-            Effect::Message(text) => app.message = Some(text),
+            Effect::Fold(title) => app.host.processes.fold(&title),
+            Effect::Message(text) => app.ui.message = Some(text),
             Effect::Request(request) => {
                 self.overlay = None;
                 if let Request::Probe(probe) = &request {
                     // Open the probe screen, which will show the result.
-                    app.probes.ask(probe.clone());
+                    app.host.probes.ask(probe.clone());
                     self.replace(probe::DEF.id, Box::new(ProbeScreen::new(probe.gpu.clone())));
                 }
                 self.requests.push(request);
@@ -240,7 +241,9 @@ impl View {
             Action::SortVram => sort_by_vram(app),
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
-            Action::Invert => Effect::Message(sort_by(app, app.sort, !app.inverted)),
+            Action::Invert => {
+                Effect::Message(sort_by(app, app.host.processes.sort, !app.host.processes.inverted))
+            }
             Action::ZoomIn => zoom(app, -1),
             Action::ZoomOut => zoom(app, 1),
             Action::ScrollBack => self.scroll(ScrollDirection::Back, app),
@@ -278,10 +281,10 @@ impl View {
         if self.stack.len() > 1 {
             return Effect::Close;
         }
-        if !app.filter.is_empty() {
-            app.use_filter(Filter::default());
+        if !app.host.processes.filter.is_empty() {
+            app.host.processes.use_filter(Filter::default());
         } else {
-            app.set_grouping(Grouping::Flat);
+            app.host.processes.set_grouping(Grouping::Flat);
         }
         Effect::Done
     }
@@ -291,22 +294,23 @@ impl View {
         let is_on_screen = |known: &&ListedIncident| {
             self.top().incident().is_some_and(|shown| known.is_revision_of(shown))
         };
-        app.unread_incidents().filter(|known| !is_on_screen(known)).collect()
+        app.host.unread_incidents().filter(|known| !is_on_screen(known)).collect()
     }
 
     /// Returns the incident that the explain key opens: that of the process or GPU under the cursor, or else the newest
     /// unread one, or else the newest one. The screen of a process opens only the incident of that process.
     fn incident_to_explain<'a>(&self, app: &'a App) -> Option<&'a Arc<Incident>> {
         let row = self.top().process(app);
-        let of_process = row.and_then(|row| app.incident_of(row.id().key));
-        let newest = || app.shown_incidents().next().filter(|_| self.top().incident().is_none());
+        let of_process = row.and_then(|row| app.host.incident_of(row.id().key));
+        let newest =
+            || app.host.shown_incidents().next().filter(|_| self.top().incident().is_none());
         let of_process = of_process.map(|known| &known.incident);
         if self.is_process_screen(app) {
             return of_process;
         }
         let of_gpu = || {
             let gpu = self.top().gpu(app).filter(|_| row.is_none())?;
-            Some(&app.shown_incidents().find(|known| known.gpus.contains(&gpu))?.incident)
+            Some(&app.host.shown_incidents().find(|known| known.gpus.contains(&gpu))?.incident)
         };
         of_process
             .or_else(of_gpu)
@@ -322,7 +326,7 @@ impl View {
     fn explain(&mut self, app: &mut App) -> Effect {
         match self.incident_to_explain(app).cloned() {
             Some(incident) => {
-                app.message = self.no_own_incident(&incident, app);
+                app.ui.message = self.no_own_incident(&incident, app);
                 Effect::Explain(incident)
             }
             None if self.is_process_screen(app) => Effect::Message(
@@ -339,7 +343,7 @@ impl View {
     /// Returns a message if the process under the cursor has no incident, so that the explain key opens `other`.
     fn no_own_incident(&self, other: &Incident, app: &App) -> Option<String> {
         let row = self.top().process(app)?;
-        if app.incident_of(row.id().key).is_some() {
+        if app.host.incident_of(row.id().key).is_some() {
             return None;
         }
         let is_unread = self.unread(app).iter().any(|known| known.is_revision_of(other));
@@ -352,7 +356,7 @@ impl View {
         match self.top().fix(number) {
             Ok(copied) => Effect::Copy(copied),
             Err(Some(count)) => {
-                app.message = Some(format!("no fix {number}: this incident has {count}"));
+                app.ui.message = Some(format!("no fix {number}: this incident has {count}"));
                 Effect::Done
             }
             Err(None) => {
@@ -374,11 +378,12 @@ impl View {
 
     /// Scrolls charts and tables through time. A recording is moved by the same time instead.
     fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
-        if app.recording.is_none() {
-            app.scroll(direction, self.top().exited_at(app));
+        if app.host.recording.is_none() {
+            let ended = self.top().exited_at(app);
+            app.scroll(direction, ended);
             return Effect::Done;
         }
-        let step = i64::try_from(app.time_window.step(app.now()).0).unwrap_or(i64::MAX);
+        let step = i64::try_from(app.host.time_window.step(app.host.now()).0).unwrap_or(i64::MAX);
         let step = match direction {
             ScrollDirection::Back => -step,
             ScrollDirection::Forward => step,
@@ -400,11 +405,11 @@ impl View {
         if !self.top().shows_all_processes() {
             return Effect::Message("processes are grouped on the overview only".to_owned());
         }
-        app.set_grouping(app.grouping.next());
-        let words = app.grouping.words().unwrap_or("flat");
-        let [again, back] = [Action::Group, Action::Back].map(|action| app.keymap.label(action));
-        let keys = match app.grouping.next() {
-            _ if app.grouping == Grouping::Flat => String::new(),
+        app.host.processes.set_grouping(app.host.processes.grouping.next());
+        let words = app.host.processes.grouping.words().unwrap_or("flat");
+        let [again, back] = [Action::Group, Action::Back].map(|action| app.ui.keymap.label(action));
+        let keys = match app.host.processes.grouping.next() {
+            _ if app.host.processes.grouping == Grouping::Flat => String::new(),
             Grouping::Flat => format!("  {again} or {back} flat"),
             next => format!("  {again} {}, {back} flat", next.words().unwrap_or_default()),
         };
@@ -416,7 +421,7 @@ impl View {
     fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
         let screen = self.top();
         let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
-        let largest = || MemoryScreen::largest(&app.all_rows, &gpu()?);
+        let largest = || MemoryScreen::largest(&app.host.processes.all_rows, &gpu()?);
         screen.process(app).or_else(largest).ok_or_else(|| NO_PROCESS.to_owned())
     }
 
@@ -431,7 +436,7 @@ impl View {
 
     /// Requests the process's Python stack, and opens a screen that shows it.
     fn read_stack(&mut self, app: &mut App) -> Effect {
-        if app.recording.is_some() {
+        if app.host.recording.is_some() {
             return Effect::Message("cannot read the stack of a process in a recording".into());
         }
         let shows_stacks = [process::DEF.id, memory::DEF.id].contains(&self.top().def().id);
@@ -451,7 +456,7 @@ impl View {
 
     /// Prompts for a log path.
     fn name_log(&mut self, app: &mut App) -> Effect {
-        if let Err(why) = app.permissions.watches {
+        if let Err(why) = app.host.permissions.watches {
             return Effect::Message(why.into());
         }
         let process = self.process(app).and_then(log::key_of);
@@ -475,13 +480,15 @@ impl View {
         let screen = self.top();
         let wanted = match (screen.process(app), screen.group(app)) {
             (Some(row), _) => key(row).map(|key| vec![key]),
-            (None, Some(group)) => {
-                Ok(group.rows.iter().filter_map(|row| key(&app.rows[*row]).ok()).collect())
-            }
+            (None, Some(group)) => Ok(group
+                .rows
+                .iter()
+                .filter_map(|row| key(&app.host.processes.rows[*row]).ok())
+                .collect()),
             (None, None) => Err(NO_PROCESS.into()),
         };
         let tagged = wanted.map(|keys| {
-            app.tags.toggle_all(&keys);
+            app.host.processes.tags.toggle_all(&keys);
             let body = self.body(app, self.area);
             match self.stack.last_mut() {
                 Some(screen) => screen.act(Action::Down, app, body),
@@ -495,18 +502,23 @@ impl View {
     fn document(&self, app: &App) -> Document {
         let screen = self.top();
         let pool = self.shown_map(app);
-        let ended = app.ended.iter().map(|ended| EndedProcess {
+        let ended = app.host.ended.iter().map(|ended| EndedProcess {
             key: ended.key,
             time: ended.time,
             exit: ended.exit.clone(),
         });
         let shown = Shown {
             id: screen.def().id,
-            recording: app.recording.as_ref().map(|r| r.name.clone()),
-            map: app.map.as_ref().filter(|map| Some((map.process, map.ordinal)) == pool).cloned(),
+            recording: app.host.recording.as_ref().map(|r| r.name.clone()),
+            map: app
+                .host
+                .map
+                .as_ref()
+                .filter(|map| Some((map.process, map.ordinal)) == pool)
+                .cloned(),
             ended: ended.collect(),
         };
-        Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
+        Document::new(&app.host.hello, Arc::clone(&app.host.frame), Some(shown))
     }
 
     /// Sets the drawing area, which determines what data the screens need.
@@ -556,7 +568,7 @@ impl View {
     /// Returns the map request for the screen on top. The request is repeated with every frame, and sent immediately
     /// when a different pool is shown.
     fn wanted_map(&mut self, app: &App) -> Option<Request> {
-        let wanted = (self.shown_map(app), app.frame.seq);
+        let wanted = (self.shown_map(app), app.host.frame.seq);
         let has_new_frame = wanted.0.is_some() && wanted.1 != self.map.1;
         let is_needed = has_new_frame || wanted.0 != self.map.0;
         self.map = wanted;
@@ -567,7 +579,7 @@ impl View {
     /// when the last holder screen closes.
     fn wanted_holders(&mut self, app: &App) -> Option<Request> {
         let wanted = self.stack.iter().rev().find_map(|screen| screen.holders());
-        let now = app.frame.mono;
+        let now = app.host.frame.mono;
         let (requested, at) = self.holders;
         let is_due = wanted.is_some() && now.since(at) >= READING_INTERVAL;
         if wanted == requested && !is_due {
@@ -579,7 +591,7 @@ impl View {
 
     /// Requests the recorded history needed by the charts. Each part is requested only once.
     fn wanted_past(&mut self, app: &App) -> Option<Request> {
-        let wanted = app.missing_before();
+        let wanted = app.host.missing_before();
         let is_new = wanted != std::mem::replace(&mut self.past, wanted);
         wanted.filter(|_| is_new).map(|before| Request::Play(Play::Past(before)))
     }
@@ -641,7 +653,7 @@ impl View {
             return;
         };
         if let Some(text) = Self::small_tour(app, area) {
-            put_line(buffer, line, &text, Role::Key, &app.theme);
+            put_line(buffer, line, &text, Role::Key, &app.ui.theme);
         } else {
             let (unread, explained) = (self.unread(app), self.incident_to_explain(app));
             let is_above_page = self.top().incident().is_some();
@@ -651,7 +663,7 @@ impl View {
 
     /// Returns true if `q` quits. With several hosts, `q` on the first screen of a host returns to the host list.
     fn is_first(&self, app: &App) -> bool {
-        self.stack.len() == 1 && app.name.is_none()
+        self.stack.len() == 1 && app.host.name.is_none()
     }
 
     /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts,
@@ -674,7 +686,7 @@ impl View {
             MouseEventKind::ScrollDown => Some(Action::Down),
             MouseEventKind::Down(MouseButton::Left) => {
                 let action = self.click(position, area, app);
-                app.message = None;
+                app.ui.message = None;
                 action
             }
             _ => None,
@@ -709,9 +721,11 @@ impl View {
         }
         match self.stack.last_mut()?.click(app, position, body) {
             Hit::SameRow => return Some(Action::Open),
-            Hit::Column(column) if app.sort == Some(column) => return Some(Action::Invert),
+            Hit::Column(column) if app.host.processes.sort == Some(column) => {
+                return Some(Action::Invert);
+            }
             Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
-                app.set_sort(Some(column), false);
+                app.host.processes.set_sort(Some(column), false);
             }
             Hit::Column(_) | Hit::Row | Hit::Nothing => {}
         }
@@ -732,14 +746,14 @@ impl View {
         if footer > 0 {
             let [_, last] = split_bottom(area, 1);
             chrome::footer(app, screen, self.is_first(app), last, buffer);
-        } else if let Some(message) = &app.message {
+        } else if let Some(message) = &app.ui.message {
             // Without a footer, messages are drawn over the last line.
             chrome::message(app, message, area, buffer);
         }
         if let Some(overlay) = &self.overlay {
             overlay.draw(app, screen, area, buffer);
         }
-        replace_non_ascii(buffer, &app.theme);
+        replace_non_ascii(buffer, &app.ui.theme);
     }
 }
 
@@ -752,7 +766,7 @@ fn play(play: Play) -> Effect {
 
 /// Moves the playback position of a recording. After a move back or to the end, the user can return.
 fn jump(app: &mut App, target: Play) -> Effect {
-    if let Some(recording) = &mut app.recording {
+    if let Some(recording) = &mut app.host.recording {
         let position = recording.position;
         match target {
             Play::Skip(0..) | Play::Step(0..) => {}
@@ -768,13 +782,13 @@ fn jump(app: &mut App, target: Play) -> Effect {
 
 /// Multiplies a recording's playback speed.
 fn set_speed(app: &App, factor: f32) -> Effect {
-    let speed = app.recording.as_ref().map_or(1.0, |r| r.position.speed);
+    let speed = app.host.recording.as_ref().map_or(1.0, |r| r.position.speed);
     play(Play::Speed((speed * factor).clamp(0.125, 64.0)))
 }
 
 fn cycle_sort(app: &mut App, step: isize) -> Effect {
     let orders = sort_orders();
-    let at = orders.iter().position(|order| *order == app.sort);
+    let at = orders.iter().position(|order| *order == app.host.processes.sort);
     let next = at.unwrap_or(0).checked_add_signed(step);
     let next = next.map_or(orders.len() - 1, |next| next % orders.len());
     Effect::Message(sort_by(app, orders[next], false))
@@ -786,21 +800,21 @@ fn sort_by_vram(app: &mut App) -> Effect {
 }
 
 fn needs_incident(app: &App) -> Effect {
-    let why = app.keymap.label(Action::Why);
+    let why = app.ui.keymap.label(Action::Why);
     Effect::Message(format!(
         "this key works only for incidents; press {why} to open the newest one"
     ))
 }
 
 fn toggle_density(app: &mut App) -> Effect {
-    app.density = app.density.other();
+    app.ui.density = app.ui.density.other();
     Effect::Done
 }
 
 fn pause(app: &mut App) -> Effect {
-    match &app.recording {
+    match &app.host.recording {
         Some(recording) => return play(Play::Pause(!recording.position.paused)),
-        None => app.set_paused(!app.paused),
+        None => app.host.set_paused(!app.host.paused),
     }
     Effect::Done
 }
@@ -808,23 +822,23 @@ fn pause(app: &mut App) -> Effect {
 /// Returns scrolled charts and a paused display to now. Returns a recording to the time before the user went back, or
 /// else to its start.
 fn go_to_now(app: &mut App) -> Effect {
-    if let Some(recording) = &app.recording {
+    if let Some(recording) = &app.host.recording {
         return match recording.return_time() {
             Some(time) => play(Play::To(time)),
             None => jump(app, Play::Start),
         };
     }
-    app.to_now();
-    app.set_paused(false);
+    app.host.to_now();
+    app.host.set_paused(false);
     Effect::Done
 }
 
 fn untag(app: &mut App) -> Effect {
-    app.tags.clear();
+    app.host.processes.tags.clear();
     Effect::Done
 }
 
 fn zoom(app: &mut App, step: isize) -> Effect {
-    app.time_window.zoom_by(step, app.now());
+    app.host.time_window.zoom_by(step, app.host.now());
     Effect::Done
 }

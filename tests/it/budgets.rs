@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gputop::dashboard::filter::Filter;
 use gputop::model::process::ProcessKey;
 use gputop::model::signal::Signal;
 use gputop::protocol::{Request, RequestLine};
-use gputop::tui::filter::Filter;
 use gputop_peek::memory::dump::Dump;
 use zstd::stream::Encoder;
 use zstd::stream::raw::CParameter;

@@ -39,7 +39,7 @@ use crate::support::screen_fixture::{DEMO, app_at, diagnose, draw, lines_until};
 fn app_with(severity: Severity) -> App {
     let mut app = app_at(DEMO, 140, Palette::None, false, true);
     let mut incident = explain(Catalogue::embedded(), "train.log", OOM.as_bytes()).remove(0);
-    let time = jiff::Timestamp::from_millisecond(app.frame.time.0).unwrap();
+    let time = jiff::Timestamp::from_millisecond(app.host.frame.time.0).unwrap();
     incident.time = Some(time.to_string());
     incident.uid = Some("01kq3v7-x2c9".into());
     incident.host = Some("node17".into());
@@ -59,7 +59,7 @@ fn app_with(severity: Severity) -> App {
         gpus: Vec::new(),
         scene: Some(scene.clone()),
     };
-    app.incidents.take_stored(vec![known(earlier), known(incident)]);
+    app.host.incidents.take_stored(vec![known(earlier), known(incident)]);
     app
 }
 
@@ -188,14 +188,14 @@ fn sent(view: &mut View, app: &mut App, keys: &str) -> String {
     }
     match outcome {
         Effect::Copy(copied) => copied.text,
-        _ => panic!("{keys}: {:?}", app.message),
+        _ => panic!("{keys}: {:?}", app.ui.message),
     }
 }
 
 #[test]
 fn incident_is_copied_as_fix_markdown_and_report_command() {
     let mut app = app_with(Severity::Fatal);
-    let newest = app.incidents.newest().cloned().unwrap();
+    let newest = app.host.incidents.newest().cloned().unwrap();
     let mut view = View::default();
     assert_eq!(
         sent(&mut view, &mut app, "dy"),
@@ -203,7 +203,7 @@ fn incident_is_copied_as_fix_markdown_and_report_command() {
     );
     assert_eq!(sent(&mut view, &mut app, "2"), newest.fixes[1].change);
     assert!(matches!(press(&mut view, &mut app, KeyCode::Char('9')), Effect::Done));
-    let refused = app.message.clone().unwrap();
+    let refused = app.ui.message.clone().unwrap();
     assert!(refused.starts_with("no fix 9: this incident has"), "{refused}");
     let whole = markdown(std::slice::from_ref(&*newest), false);
     assert_eq!(sent(&mut view, &mut app, "Y"), whole.trim_end());
@@ -222,7 +222,7 @@ fn the_list_opens_the_one_under_the_cursor_and_it_is_read_then() {
         "gputop incidents report 01kq3v0-x2c9 -o report.md",
         "the earlier one is below"
     );
-    let read: Vec<bool> = app.incidents.newest_first().map(|k| k.is_read).collect();
+    let read: Vec<bool> = app.host.incidents.newest_first().map(|k| k.is_read).collect();
     assert_eq!(read, [false, true]);
     // Back in the list the cursor is where it was.
     press(&mut view, &mut app, KeyCode::Esc);
@@ -235,21 +235,21 @@ fn incident_list_names_hosts_only_when_there_are_several() {
     let mut app = app_with(Severity::Fatal);
     let list = |app: &App| text_of(&draw(app, "incidents", 120, 12));
     assert!(!list(&app).contains("node17"), "{}", list(&app));
-    let mut all: Vec<ListedIncident> = app.incidents.newest_first().cloned().collect();
+    let mut all: Vec<ListedIncident> = app.host.incidents.newest_first().cloned().collect();
     all[1].incident =
         Arc::new(Incident { host: Some("node18".into()), ..Incident::clone(&all[1].incident) });
-    app.incidents.take_stored(all);
+    app.host.incidents.take_stored(all);
     insta::assert_snapshot!("incident-incidents-two-hosts", list(&app));
 }
 
 #[test]
 fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     let mut app = app_with(Severity::Fatal);
-    let mut incident = Incident::clone(app.incidents.newest().unwrap());
+    let mut incident = Incident::clone(app.host.incidents.newest().unwrap());
     incident.fixes.clear();
     incident.uid = None;
-    app.incidents = Default::default();
-    app.incidents.take_stored(vec![ListedIncident {
+    app.host.incidents = Default::default();
+    app.host.incidents.take_stored(vec![ListedIncident {
         incident: incident.into(),
         is_read: false,
         key: Default::default(),
@@ -262,12 +262,12 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     assert!(whole.starts_with(EXPLAINED), "{whole}");
     assert!(whole.contains("\nWHEN  "), "{whole}");
     assert!(matches!(press(&mut view, &mut app, KeyCode::Char('X')), Effect::Done));
-    let output = app.message.clone().unwrap();
+    let output = app.ui.message.clone().unwrap();
     assert!(output.contains("Incident not saved"), "{output}");
     // A screen without an explanation has nothing to report.
     press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Char('Y'));
-    let output = app.message.clone().unwrap();
+    let output = app.ui.message.clone().unwrap();
     assert!(output.contains("press d to open the newest"), "{output}");
 }
 
@@ -373,15 +373,15 @@ fn the_screen_of_a_process_explains_no_other_process() {
     let mut view = View::default();
     view.follow(&app);
     for key in [KeyCode::Tab, KeyCode::Char('M'), KeyCode::Char('d')] {
-        app.message = None;
+        app.ui.message = None;
         press(&mut view, &mut app, key);
     }
     let text = shown(&view, &app, 120, 40);
     assert!(text.contains("this process has no incident"), "{text}");
     // The sort order of the process table is of no interest here.
-    app.message = None;
+    app.ui.message = None;
     press(&mut view, &mut app, KeyCode::Char('v'));
-    app.message = None;
+    app.ui.message = None;
     let text = shown(&view, &app, 120, 40);
     assert!(!text.contains("sorted by"), "{text}");
 }
@@ -404,8 +404,7 @@ fn an_incident_of_another_process_is_announced_as_such() {
 #[test]
 fn the_tour_leads_to_the_process_on_top_also_in_a_small_pane() {
     let mut app = demo();
-    let recording = app.recording.as_mut().unwrap();
-    recording.guide = Some(Guide::Tour(0));
+    app.ui.guide = Some(Guide::Tour(0));
     let mut view = View::default();
     view.follow(&app);
     let text = shown(&view, &app, 40, 6);
@@ -419,7 +418,7 @@ fn the_tour_leads_to_the_process_on_top_also_in_a_small_pane() {
         (KeyCode::Char('M'), "7/7 Press ? for help"),
     ] {
         press(&mut view, &mut app, key);
-        app.message = None;
+        app.ui.message = None;
         let text = shown(&view, &app, 40, 6);
         assert!(text.contains(next), "{text}");
     }
@@ -480,7 +479,7 @@ fn an_incident_keeps_its_explanation_after_seeking() {
 #[test]
 fn the_keys_to_try_first_are_shown_only_on_the_overview() {
     let mut app = demo();
-    app.recording.as_mut().unwrap().guide = Some(Guide::Keys);
+    app.ui.guide = Some(Guide::Keys);
     let mut view = View::default();
     view.follow(&app);
     let has_guide = |view: &View, app: &App| shown(view, app, 120, 40).contains("Space plays");
@@ -492,7 +491,7 @@ fn the_keys_to_try_first_are_shown_only_on_the_overview() {
 #[test]
 fn the_tour_waits_until_the_cursor_is_on_the_top_process() {
     let mut app = demo();
-    app.recording.as_mut().unwrap().guide = Some(Guide::Tour(4));
+    app.ui.guide = Some(Guide::Tour(4));
     let mut view = View::default();
     view.follow(&app);
     press(&mut view, &mut app, KeyCode::Char('v'));
@@ -503,7 +502,7 @@ fn the_tour_waits_until_the_cursor_is_on_the_top_process() {
         (KeyCode::Tab, "6/7"),
     ] {
         press(&mut view, &mut app, key);
-        app.message = None;
+        app.ui.message = None;
         let text = shown(&view, &app, 40, 6);
         assert!(text.contains(stop), "{text}");
     }
@@ -537,16 +536,16 @@ fn an_incident_that_becomes_fatal_on_its_page_is_not_announced() {
     let mut app = app_with(Severity::Caught);
     let mut view = View::default();
     press(&mut view, &mut app, KeyCode::Char('d'));
-    let mut all: Vec<ListedIncident> = app.incidents.newest_first().cloned().collect();
+    let mut all: Vec<ListedIncident> = app.host.incidents.newest_first().cloned().collect();
     let newest = all.first_mut().unwrap();
     Arc::make_mut(&mut newest.incident).severity = Severity::Fatal;
     newest.is_read = false;
-    app.incidents.take_stored(all);
-    assert_eq!(app.unread_incidents().count(), 2);
+    app.host.incidents.take_stored(all);
+    assert_eq!(app.host.unread_incidents().count(), 2);
     view.follow(&app);
     // Only the earlier one of another day is announced.
     let text = shown(&view, &app, 120, 40);
     assert!(text.contains(" Also Jan 02 03:04 GPU 0 rank 3 "), "{text}");
     press(&mut view, &mut app, KeyCode::Esc);
-    assert_eq!(app.unread_incidents().count(), 1);
+    assert_eq!(app.host.unread_incidents().count(), 1);
 }

@@ -419,7 +419,7 @@ fn a_truncated_log_and_a_deleted_one_go_on() {
 #[test]
 fn a_log_named_by_hand_is_followed_over_its_rotation() {
     let log = Growing::start();
-    let named = log.file.with_file_name("app.log");
+    let named = log.file.with_file_name("app.host.log");
     fs::write(&named, "CUDA error: too old\n").unwrap();
     assert_eq!(log.followed.name(log.key, &named).unwrap(), named.to_str().unwrap());
     let append = |path: &Path, text: &str| {
@@ -430,7 +430,7 @@ fn a_log_named_by_hand_is_followed_over_its_rotation() {
     let reported = log.followed.wait_text("first");
     assert_eq!((reported.process, reported.excerpt.origin), (Some(log.key), LogOrigin::Named));
     // The last text in the old file is not lost, and the new file is read from its beginning.
-    let old = named.with_file_name("app.log.1");
+    let old = named.with_file_name("app.host.log.1");
     fs::rename(&named, &old).unwrap();
     append(&old, "CUDA error: second\n");
     append(&named, "CUDA error: third\n");
@@ -503,15 +503,15 @@ fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
     refused(&secret, "it belongs to user 0, not to the owner of the process");
     let denied = "Permission denied (os error 13)";
     refused(&make("unreadable.log", NOBODY, 0o000), denied);
-    let hidden = make("hidden/app.log", NOBODY, 0o644);
+    let hidden = make("hidden/app.host.log", NOBODY, 0o644);
     open(hidden.parent().unwrap(), 0o700);
     refused(&hidden, denied);
     // A path through a link to the directory is denied as well.
     let link = dir.path().join("link");
     symlink(hidden.parent().unwrap(), &link).unwrap();
-    refused(&link.join("app.log"), denied);
+    refused(&link.join("app.host.log"), denied);
 
-    let named = make("app.log", NOBODY, 0o600);
+    let named = make("app.host.log", NOBODY, 0o600);
     followed.name(key, &named).unwrap();
     let append = |path: &Path, text: &str| {
         let mut file = File::options().append(true).open(path).unwrap();
@@ -1157,7 +1157,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     let process = RealProcess::with("train.py", |command| {
         command.stderr(output.try_clone().unwrap());
     });
-    let named = dir.path().join("app.log");
+    let named = dir.path().join("app.host.log");
     fs::write(&named, "").unwrap();
     let fake = FakeNvml::h200s(1, &on_gpu(0, &process, ""));
     let terminal = dashboard(&fake).size(24, 80).start();
@@ -1189,7 +1189,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     terminal.wait_text("it is a device, not a file");
     terminal.send("w");
     terminal.send(&format!("{}\r", named.display()));
-    terminal.wait_text("app.log (named)");
+    terminal.wait_text("app.host.log (named)");
     terminal.send("qqq");
     terminal.wait_exit();
 }

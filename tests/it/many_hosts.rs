@@ -143,8 +143,8 @@ impl BackgroundHost {
         let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         let mut app = App::new(theme, keymap, None);
-        app.set_shown(false);
-        app.set_reach(Reach::Outline);
+        app.host.set_shown(false);
+        app.host.set_reach(Reach::Outline);
         Self { app, observer: Observer::default(), update_generator: Telling::of(0) }
     }
 
@@ -179,7 +179,7 @@ fn background_host_grows_only_with_incidents() {
         stored.see(reported);
         hourly_bytes.push(allocated_bytes());
     }
-    assert_eq!(stored.app.unread_incidents().count(), 24);
+    assert_eq!(stored.app.host.unread_incidents().count(), 24);
     let grew = hourly_bytes[23].saturating_sub(hourly_bytes[1]);
     assert!(grew < 22 * INCIDENT, "{grew} bytes in 22 hours");
     // At one frame per second, early warnings retain the last ten minutes of each pool.

@@ -269,7 +269,7 @@ fn a_remote_log_is_followed_by_name_only_if_both_sides_allow_it() {
     let process = RealProcess::start("train");
     let fake = FakeNvml::new(&format!("[[gpu]]\n{}", on_gpu(0, &process, "used = \"1 GiB\"")));
     let file = tempfile::tempdir().unwrap();
-    let named = file.path().join("app.log");
+    let named = file.path().join("app.host.log");
     std::fs::write(&named, "").unwrap();
     let ask = |allows: &[&str], agent: &str| {
         let terminal = dashboard(&fake).args(allows).args([agent_of(&file, agent)]).start();

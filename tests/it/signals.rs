@@ -251,7 +251,7 @@ fn only_y_confirms_and_sends_with_the_start_time() {
 fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
     let mut test_app = test_app();
     test_app.send("\t ");
-    assert_eq!(test_app.app.tags.len(), 1);
+    assert_eq!(test_app.app.host.processes.tags.len(), 1);
     let text = test_app.text(100, 30);
     let marked = text.lines().filter(|line| line.starts_with('◆'));
     assert_eq!(marked.count(), 2, "{text}");
@@ -263,7 +263,7 @@ fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
     let sent = Request::Signal { signal: Signal::Term, processes: vec![key(418)] };
     assert_eq!(signals(&test_app), [&sent]);
     test_app.send("U");
-    assert!(test_app.app.tags.is_empty());
+    assert!(test_app.app.host.processes.tags.is_empty());
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn processes_outside_the_namespace_are_not_signalled() {
             let text = test_app.text(80, 24);
             assert!(text.contains(why), "{text}");
         }
-        assert!(test_app.app.tags.is_empty());
+        assert!(test_app.app.host.processes.tags.is_empty());
         assert_eq!(signals(&test_app), Vec::<&Request>::new());
     }
 }
@@ -292,7 +292,7 @@ fn processes_outside_the_namespace_are_not_signalled() {
 #[test]
 fn refusal_is_shown_in_the_smallest_pane() {
     let mut test_app = test_app();
-    test_app.app.permissions = gputop::model::permissions::Permissions::readonly(true);
+    test_app.app.host.permissions = gputop::model::permissions::Permissions::readonly(true);
     test_app.send("\tx");
     for (width, height) in [(40, 6), (80, 24)] {
         let text = test_app.text(width, height);
@@ -308,7 +308,7 @@ fn each_signal_result_has_a_message() {
     let missing = |reason, hint: &str| Err(Missing::new(reason, hint));
     let mut reported = |outcomes: Vec<(ProcessKey, Result<(), Missing>)>| {
         test_app.update(Update::Signalled(Signalled { signal: Signal::Int, outcomes }));
-        test_app.app.message.clone().unwrap()
+        test_app.app.ui.message.clone().unwrap()
     };
     assert_eq!(reported(vec![(key(418), Ok(()))]), "INT delivered to 418 train.py");
     let denied = missing(Reason::Denied, "another's");

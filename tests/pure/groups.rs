@@ -146,13 +146,13 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
 fn a_group_is_tagged_as_a_whole() {
     let mut desk = TestApp::new(2, &members());
     desk.send("tt\t ");
-    assert_eq!(desk.app.tags.len(), 3);
+    assert_eq!(desk.app.host.processes.tags.len(), 3);
     desk.send("kT\n");
     let asked = desk.text(100, 30);
     assert!(asked.contains("Send TERM to 3 processes?"), "{asked}");
     assert!(!asked.contains("977"), "{asked}");
     desk.send("\x1b\x1b ");
-    assert!(desk.app.tags.is_empty());
+    assert!(desk.app.host.processes.tags.is_empty());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn cyclic_and_deep_parent_chains_are_shown() {
     members.push(Member::new(7, "ana", "c.py", &[(0, 1)]).with(child_of(7, "c")));
     let mut desk = TestApp::new(1, &members);
     desk.send("t");
-    let shown = desk.app.lines.iter().filter_map(|line| line.row());
+    let shown = desk.app.host.processes.lines.iter().filter_map(|line| line.row());
     let mut shown: Vec<usize> = shown.collect();
     shown.sort_unstable();
     assert_eq!(shown, (0..3_003).collect::<Vec<_>>());

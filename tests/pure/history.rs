@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crossterm::event::KeyCode;
 use gputop::dashboard::past_frames::PastFrames;
+use gputop::dashboard::recording::Recording;
 use gputop::dashboard::return_point::ReturnPoint;
 use gputop::incident::WatchResult;
 use gputop::model::event::{Event, Exit, Observation};
@@ -18,7 +19,7 @@ use gputop::protocol::stream::Source;
 use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording as File, play};
-use gputop::tui::app::{App, Recording};
+use gputop::tui::app::App;
 
 use crate::support::many_processes::{Member, TestApp, frame};
 use crate::support::screen_fixture;
@@ -145,17 +146,17 @@ fn tables_show_the_time_at_the_end_of_the_charts() {
     desk.send("(");
     // A quarter of ten minutes before 1,199 s.
     let end = Mono(1_000_000 + 1_049_000);
-    assert_eq!(desk.app.frame.mono, end);
+    assert_eq!(desk.app.host.frame.mono, end);
     let text = desk.text(120, 40);
     assert!(text.contains("as of 22:30:49, 2m30 ago"), "{text}");
     assert!(charts(&desk).contains("GPU 0 SM 17%"), "{text}");
     (1_200..1_260).for_each(|at| desk.update(Update::Frame(Arc::new(second(at)))));
-    assert_eq!(desk.app.frame.mono, end);
+    assert_eq!(desk.app.host.frame.mono, end);
     // A process of that time may have exited since.
     desk.send("x");
     assert!(desk.text(120, 40).contains("view an earlier time"));
     desk.send("0");
-    assert_eq!(desk.app.frame.mono, Mono(1_000_000 + 1_259_000));
+    assert_eq!(desk.app.host.frame.mono, Mono(1_000_000 + 1_259_000));
     assert!(charts(&desk).contains("GPU 0 SM 20%"), "{}", charts(&desk));
 }
 
@@ -191,7 +192,7 @@ fn the_wheel_over_a_chart_scrolls_in_time_and_elsewhere_moves_the_cursor() {
     let mut wheel = |kind, row| {
         let event = MouseEvent { kind, column: 30, row, modifiers: KeyModifiers::NONE };
         desk.view.mouse(event, area, &mut desk.app);
-        desk.app.time_window.end()
+        desk.app.host.time_window.end()
     };
     let now = 1_000_000 + 3_599_000;
     assert_eq!(wheel(MouseEventKind::ScrollUp, 3), None);
@@ -212,7 +213,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
                 ..Default::default()
             }),
             observation: Observation::Exit(Box::new(Exit {
-                gpus: vec![desk.app.frame.gpus[0].uuid.clone()],
+                gpus: vec![desk.app.host.frame.gpus[0].uuid.clone()],
                 peak_vram: Bytes::gib(peak).into(),
                 ..Exit::default()
             })),
@@ -225,9 +226,9 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
         .map(|(pid, at, peak)| end(pid, at, peak))
         .collect();
     ends.into_iter().for_each(|end| desk.update(end));
-    let has = |desk: &TestApp, pid| desk.app.ended.iter().any(|e| e.key.pid.0 == pid);
+    let has = |desk: &TestApp, pid| desk.app.host.ended.iter().any(|e| e.key.pid.0 == pid);
     assert!(has(&desk, 1) && has(&desk, 399) && !has(&desk, 5));
-    assert_eq!(desk.app.ended.len(), 100);
+    assert_eq!(desk.app.host.ended.iter().len(), 100);
     let axis = |desk: &TestApp| {
         // Tall enough for the hundred rows above the charts.
         let text = charts_in(desk, 150);
@@ -237,7 +238,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     // A day later the rows are removed.
     let late = late_exit(86_400 + 3_000);
     desk.update(late);
-    assert_eq!(desk.app.ended.len(), 1);
+    assert_eq!(desk.app.host.ended.iter().len(), 1);
 }
 
 #[test]
@@ -245,18 +246,18 @@ fn only_a_running_process_has_a_growth_rate() {
     let mut desk = TestApp::new(1, &[] as &[Member]);
     let train = |gib| [Member::new(418, "ana", "train.py", &[(0, gib)])];
     (0..60).for_each(|at| desk.update(Update::Frame(Arc::new(second_with(at, &train(at))))));
-    assert!(desk.app.all_rows[0].growth().is_some());
+    assert!(desk.app.host.processes.all_rows[0].growth().is_some());
     desk.update(Update::Event(Event {
         mono: Mono(1_000_000 + 59_500),
-        process: Some(desk.app.all_rows[0].id().key),
+        process: Some(desk.app.host.processes.all_rows[0].id().key),
         observation: Observation::Exit(Box::new(Exit {
-            gpus: vec![desk.app.frame.gpus[0].uuid.clone()],
+            gpus: vec![desk.app.host.frame.gpus[0].uuid.clone()],
             ..Exit::default()
         })),
         ..Event::default()
     }));
     desk.update(Update::Frame(Arc::new(second(60))));
-    let row = &desk.app.all_rows[0];
+    let row = &desk.app.host.processes.all_rows[0];
     assert!(row.ended().is_some());
     assert_eq!(row.growth(), None);
 }
@@ -268,7 +269,11 @@ fn steady_growth_has_the_same_rate_at_every_second() {
         let train = [Member::new(418, "ana", "train.py", &[(0, at)])];
         desk.update(Update::Frame(Arc::new(second_with(at, &train))));
         if at >= 60 {
-            assert_eq!(desk.app.all_rows[0].growth_text().unwrap(), "+60.0", "second {at}");
+            assert_eq!(
+                desk.app.host.processes.all_rows[0].growth_text().unwrap(),
+                "+60.0",
+                "second {at}"
+            );
         }
     }
 }
@@ -281,7 +286,7 @@ fn only_growth_of_the_whole_minute_is_expected_to_go_on() {
             let train = [Member::new(418, "ana", "train.py", &[(0, at.min(largest))])];
             desk.update(Update::Frame(Arc::new(second_with(at, &train))));
         }
-        let row = &desk.app.all_rows[0];
+        let row = &desk.app.host.processes.all_rows[0];
         assert!(row.is_growing());
         assert_eq!(row.expected_growth() > 0.0, expected, "up to {largest} GiB");
     }
@@ -303,7 +308,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
         frame.pools = Some(Pools { at: frame.mono, list: vec![pool].into(), ..Pools::default() });
         desk.update(Update::Frame(Arc::new(frame)));
     }
-    let gpus = vec![desk.app.frame.gpus[0].uuid.clone()];
+    let gpus = vec![desk.app.host.frame.gpus[0].uuid.clone()];
     desk.update(Update::Event(Event {
         mono: Mono(1_000_000 + 299_500),
         process: Some(process),
@@ -329,9 +334,9 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     desk.send("(");
     let text = desk.text(120, 40);
     assert!(text.contains("no data before 22:13:20"), "{text}");
-    assert_eq!(desk.app.time_window.end(), None);
+    assert_eq!(desk.app.host.time_window.end(), None);
     desk.send("}}}}(");
-    assert_eq!(desk.app.time_window.end(), Some(Mono(1_000_000 + 284_500)));
+    assert_eq!(desk.app.host.time_window.end(), Some(Mono(1_000_000 + 284_500)));
     desk.send("0");
     assert!(desk.text(120, 40).contains("22:18:19, 44m ago"));
 }
@@ -368,10 +373,9 @@ impl ReplayedApp {
         let (start, end) = file.span();
         let position = Position { start, end, paused: true, ..Position::default() };
         let mut desk = TestApp::new(1, &[] as &[Member]);
-        desk.app.recording = Some(Recording {
+        desk.app.host.recording = Some(Recording {
             name: "x".into(),
             reason: None,
-            guide: None,
             repeats: false,
             return_point: ReturnPoint::default(),
             position,
@@ -383,7 +387,7 @@ impl ReplayedApp {
             runtime: builder.enable_time().build().unwrap(),
             desk,
         };
-        played.wait("the start", |app| app.frame.mono == start);
+        played.wait("the start", |app| app.host.frame.mono == start);
         played
     }
 
@@ -416,22 +420,22 @@ impl ReplayedApp {
 
     fn go(&mut self, to: Mono) {
         self.source.send(Request::Play(Play::To(to)));
-        self.wait("the moment", |app| app.frame.mono == to);
+        self.wait("the moment", |app| app.host.frame.mono == to);
     }
 
     /// Waits until the playback position is known, which may arrive after its frame.
     fn wait_position(&mut self, to: Mono) {
         self.wait("the position", |app| {
-            app.recording.as_ref().is_some_and(|recording| recording.position.now == to)
+            app.host.recording.as_ref().is_some_and(|recording| recording.position.now == to)
         });
     }
 }
 
 /// Returns how many of 60 columns show data in an SM chart of this length.
 fn filled(app: &App, length: Millis) -> usize {
-    let gpu = SeriesKey::Gpu(app.frame.gpus[0].uuid.clone(), GpuMetric::Sm);
-    let series = app.history.series(&gpu);
-    let spans = series.map(|s| s.window(app.time_axis(None).end, length, 60));
+    let gpu = SeriesKey::Gpu(app.host.frame.gpus[0].uuid.clone(), GpuMetric::Sm);
+    let series = app.host.history.series(&gpu);
+    let spans = series.map(|s| s.window(app.host.time_axis(None).end, length, 60));
     spans.map_or(0, |spans| spans.iter().flatten().count())
 }
 
@@ -448,17 +452,17 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
     assert!(filled(&played.desk.app, HOURS(2)) < 40);
     // Six hours: the whole recording.
     played.send("{{{");
-    played.wait("the whole of it", |app| app.time_window.since() == Some(start));
+    played.wait("the whole of it", |app| app.host.time_window.since() == Some(start));
     assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
     // Loaded data survives a jump to a nearby time.
     played.press(KeyCode::Left);
     let before = Mono(end.0 - 10_000);
-    played.wait("ten seconds before", |app| app.frame.mono == before);
+    played.wait("ten seconds before", |app| app.host.frame.mono == before);
     assert_eq!(filled(&played.desk.app, HOURS(2)), 60);
     // After a jump to a distant time, it is loaded again.
     played.go(start);
     played.go(end);
-    played.wait("the whole again", |app| app.time_window.since() == Some(start));
+    played.wait("the whole again", |app| app.host.time_window.since() == Some(start));
     assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
 }
 
@@ -472,19 +476,19 @@ fn in_a_recording_the_scroll_keys_move_the_playback_position() {
     // A quarter of an hour.
     played.send("{{(");
     let before = Mono(end.0 - 900_000);
-    played.wait("a quarter of an hour before", |app| app.frame.mono == before);
-    assert_eq!(played.desk.app.now(), before);
+    played.wait("a quarter of an hour before", |app| app.host.frame.mono == before);
+    assert_eq!(played.desk.app.host.now(), before);
     let text = played.desk.text(120, 40);
     assert!(!text.contains("charts end") && !text.contains("as of"), "{text}");
     played.press(KeyCode::Left);
     let earlier = Mono(before.0 - 10_000);
-    played.wait("ten seconds before that", |app| app.frame.mono == earlier);
+    played.wait("ten seconds before that", |app| app.host.frame.mono == earlier);
     played.send("}}}}}})");
     let later = Mono(earlier.0 + 15_000);
-    played.wait("a quarter of a minute later", |app| app.frame.mono == later);
+    played.wait("a quarter of a minute later", |app| app.host.frame.mono == later);
     played.wait_position(later);
     played.send("0");
-    played.wait("the time before going back", |app| app.frame.mono == end);
+    played.wait("the time before going back", |app| app.host.frame.mono == end);
 }
 
 #[test]
@@ -525,14 +529,14 @@ fn a_recording_does_not_announce_an_incident_after_the_time_on_the_screen() {
     // The diagnosis of the failure may end after the jump.
     played.press(KeyCode::Left);
     let before = Mono(end.0 - 10_000);
-    played.wait("ten seconds before", |app| app.frame.mono == before);
+    played.wait("ten seconds before", |app| app.host.frame.mono == before);
     played.desk.app.take_watch_result(result);
     assert!(!has_notice(&played));
     played.send("i");
     assert!(!has_notice(&played));
     played.send("q");
     played.press(KeyCode::Right);
-    played.wait("the end", |app| app.frame.mono == end);
+    played.wait("the end", |app| app.host.frame.mono == end);
     assert!(has_notice(&played));
 }
 
@@ -561,7 +565,7 @@ fn the_screen_is_the_same_after_going_back_and_forth() {
         let to = Mono(start.0 + seconds * 1_000);
         played.source.send(Request::Play(Play::To(to)));
         let is_there = |app: &App| {
-            let position = app.recording.as_ref().map(|recording| recording.position.now);
+            let position = app.host.recording.as_ref().map(|recording| recording.position.now);
             position.is_some_and(|now| now <= to && to.since(now) < Millis(1_500))
         };
         played.wait("the position", is_there);
@@ -579,12 +583,12 @@ fn charts_do_not_become_shorter_when_a_recording_goes_back() {
     let file = File::from_bytes(screen_fixture::DEMO.into()).unwrap();
     let start = file.span().0;
     let mut played = ReplayedApp::new(file);
-    let length = |app: &App| app.time_axis(None).length;
+    let length = |app: &App| app.host.time_axis(None).length;
     played.source.send(Request::Play(Play::To(Mono(start.0 + 65_000))));
-    played.wait("more than a minute", |app| app.now() >= Mono(start.0 + 64_000));
+    played.wait("more than a minute", |app| app.host.now() >= Mono(start.0 + 64_000));
     let before = length(&played.desk.app);
     assert_eq!(before, Millis(120_000));
     played.press(KeyCode::Left);
-    played.wait("less than a minute", |app| app.now() < Mono(start.0 + 58_000));
+    played.wait("less than a minute", |app| app.host.now() < Mono(start.0 + 58_000));
     assert_eq!(length(&played.desk.app), before);
 }

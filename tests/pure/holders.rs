@@ -20,7 +20,7 @@ const HISTORY: &str = "trainer.history[*]";
 /// Returns a reading of a frame. The history has grown by 60 MiB in each half minute before it.
 pub fn reading(app: &App, half_minutes: u64) -> Holders {
     let mut holders: Holders = serde_json::from_str(TRANSFORMER).unwrap();
-    holders.at = app.frame.mono;
+    holders.at = app.host.frame.mono;
     let grown = Bytes::mib(60).0 * half_minutes;
     let is_history = |group: &&mut HolderGroup| group.name == HISTORY;
     let history = holders.groups.iter_mut().find(is_history).unwrap();

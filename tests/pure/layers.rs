@@ -69,7 +69,8 @@ const RULES: &[Rule] = &[
     Rule { place: "export/summary", may: &["export", "model", "summary"] },
     // Prints a history replayed under other settings.
     Rule { place: "export/whatif.rs", may: &["export", "model", "allocator"] },
-    Rule { place: "export", may: &["model"] },
+    // Prints the state of a host.
+    Rule { place: "export", may: &["dashboard", "model"] },
     // Quotes lines of the user's source files in incidents.
     Rule {
         place: "incident/source_lines.rs",
@@ -94,20 +95,15 @@ const RULES: &[Rule] = &[
         ],
     },
     // The state of one host on a screen or in print, without a terminal.
-    Rule { place: "dashboard", may: &["incident", "model"] },
+    Rule { place: "dashboard", may: &["allocator", "incident", "model", "protocol"] },
     Rule {
         place: "tui",
         may: &[
             "allocator",
             "child_exit",
             "dashboard",
-            // Incidents and the numbers of a snapshot look the same on the screen and in print.
-            "export::explanation",
-            // The same applies to the holders of memory and to a probe.
-            "export::holders",
-            "export::probe",
-            "export::snapshot",
-            "export::whatif",
+            // Incidents, figures and shapes look the same on the screen and in print.
+            "export",
             "snapshot",
             // Draws the charts of a summary.
             "summary",
@@ -188,6 +184,27 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("libloading", &[]),
     ("prometheus_client", &["export/metrics/"]),
     ("hyper_util", &["cli/serve/"]),
+    // Text outputs print the state of a host without the terminal's code. The others open the dashboard, read its
+    // settings, describe its keys and themes, or draw its charts.
+    (
+        "tui",
+        &[
+            "cli/config.rs",
+            "cli/connect.rs",
+            "cli/dashboard.rs",
+            "cli/demo.rs",
+            "cli/doctor/terminal.rs",
+            "cli/generate/",
+            "cli/replay.rs",
+            "cli/settings/",
+            "cli/snapshot.rs",
+            "cli/summary.rs",
+            "cli/whatif.rs",
+            "lib.rs",
+            "main.rs",
+            "tui/",
+        ],
+    ),
 ];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

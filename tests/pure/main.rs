@@ -12,6 +12,7 @@ mod layers;
 mod memory_screen;
 mod menus;
 mod pictures;
+mod printed_tables;
 mod process_limits;
 mod recording;
 mod screen_sizes;

@@ -390,7 +390,7 @@ fn spare_rows_show_the_fullest_process_of_a_single_gpu() {
     let mut view = View::default();
     for (size, asks) in [((80, 24), false), ((120, 40), true), ((40, 6), false)] {
         view.resize(Rect::new(0, 0, size.0, size.1));
-        let next = Frame { seq: app.frame.seq + 1, ..(*app.frame).clone() };
+        let next = Frame { seq: app.host.frame.seq + 1, ..(*app.host.frame).clone() };
         app.update(Update::Frame(Arc::new(next)));
         let requests = view.follow(&app);
         assert_eq!(requests.contains(&wanted), asks, "{size:?}: {requests:?}");
@@ -543,7 +543,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
         assert!(asked.contains(&wanted), "{asked:?}");
         assert!(!view.follow(&app).contains(&wanted), "once");
     }
-    let now = app.frame.mono.0;
+    let now = app.host.frame.mono.0;
     let give = |app: &mut App, stack| app.update(Update::Stacks(key(418), Arc::new(stack)));
     give(&mut app, Ok(stack(StackTrigger::NewMaximum, now - 14_000)));
     assert!(!text(&mut app, "M", 120, 24).contains("Python"), "the chart comes first");

@@ -1,7 +1,7 @@
 //! Menus of the dashboard, and actions that work from any screen.
 
+use gputop::dashboard::process_columns::PROCESS_COLUMNS;
 use gputop::protocol::Request;
-use gputop::tui::columns;
 use gputop::tui::picture::text_of;
 use gputop::tui::screen::Effect;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -44,15 +44,15 @@ fn letters_in_the_sort_menu_select_the_next_column_with_that_letter() {
 #[test]
 fn a_theme_is_shown_under_the_cursor_and_esc_restores_the_previous_one() {
     let mut test_app = test_app();
-    let before = test_app.app.theme.colours.clone();
+    let before = test_app.app.ui.theme.colours.clone();
     test_app.send("A");
     assert!(test_app.text(140, 40).contains("▸ mono"));
     test_app.send("k");
-    assert_ne!(test_app.app.theme.colours, before);
+    assert_ne!(test_app.app.ui.theme.colours, before);
     test_app.send("\x1b");
-    assert_eq!(test_app.app.theme.colours, before);
+    assert_eq!(test_app.app.ui.theme.colours, before);
     test_app.send("Ak\n");
-    assert_ne!(test_app.app.theme.colours, before);
+    assert_ne!(test_app.app.ui.theme.colours, before);
     assert!(!test_app.text(140, 40).contains("mono"));
 }
 
@@ -161,9 +161,9 @@ fn columns_that_are_not_shown_state_the_reason() {
 fn the_sort_column_is_shown() {
     let mut test_app = test_app();
     assert!(!test_app.text(80, 24).contains("SHARE"));
-    let mut columns = columns::PROCESS_COLUMNS.iter();
+    let mut columns = PROCESS_COLUMNS.iter();
     let share = columns.position(|column| column.title == "SHARE");
-    test_app.app.set_sort(share, false);
+    test_app.app.host.processes.set_sort(share, false);
     let text = test_app.text(80, 24);
     assert!(text.contains("SHARE▼"), "{text}");
 }

@@ -98,10 +98,10 @@ fn every_coloured_theme_draws_every_screen_with_the_same_characters() {
         for def in openable(&app) {
             for (width, height) in SIZES {
                 // Without colours, charts use shapes instead of solid blocks.
-                app.theme.colours = Colours::built_in(Palette::Dark);
+                app.ui.theme.colours = Colours::built_in(Palette::Dark);
                 let dark = text_of(&draw(&app, def.id, width, height));
                 for palette in PALETTES {
-                    app.theme.colours = Colours::built_in(palette.palette);
+                    app.ui.theme.colours = Colours::built_in(palette.palette);
                     let buffer = draw(&app, def.id, width, height);
                     let where_ = format!("{moment} {} {width}x{height} {}", def.id, palette.name);
                     if palette.palette != Palette::None {
@@ -122,9 +122,9 @@ fn paused_display_shows_no_later_data() {
         let texts = openable(app).into_iter().map(|def| text_of(&draw(app, def.id, 200, 60)));
         texts.collect::<Vec<_>>()
     };
-    app.set_paused(true);
+    app.host.set_paused(true);
     let held = shown(&app);
-    let mut frame = (*app.frame).clone();
+    let mut frame = (*app.host.frame).clone();
     // The first frame is in the same second as the paused one. The last frames push that second out of the finest
     // buckets.
     for step in [300, 500].into_iter().chain([1_000; 1_000]) {
@@ -140,10 +140,10 @@ fn paused_display_shows_no_later_data() {
         }
     }
     assert_eq!(shown(&app), held);
-    app.set_paused(false);
-    assert_eq!(app.frame.mono, frame.mono);
+    app.host.set_paused(false);
+    assert_eq!(app.host.frame.mono, frame.mono);
     let gpu = &frame.gpus[0];
-    let series = app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Sm));
+    let series = app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Sm));
     assert_eq!(series.and_then(|series| series.last()), Some((frame.mono, 100.0)));
 }
 
@@ -154,7 +154,7 @@ fn a_compact_overview_is_its_tables() {
     let heading = |text: &str| text.lines().position(|line| line.contains("COMMAND"));
     let (normal, tall) = (shown(&app, 30), shown(&app, 60));
     assert!(tall.contains("VRAM used"), "{tall}");
-    app.density = Density::Compact;
+    app.ui.density = Density::Compact;
     let (compact, tall) = (shown(&app, 30), shown(&app, 60));
     assert!(!tall.contains("VRAM used"), "{tall}");
     // The host line goes to the process table. The line with the unit stays if there is room.

@@ -5,6 +5,7 @@ pub mod driver;
 pub mod fits;
 pub mod fragmentation;
 pub mod model;
+pub mod pool_history;
 pub mod remedies;
 pub mod rules;
 pub mod snapshot;

@@ -169,10 +169,10 @@ settings! {
 impl Values {
     /// Hands over the settings that a screen uses.
     pub(super) fn apply(&self, app: &mut App) {
-        app.density = self.density;
-        app.mouse = self.mouse;
-        app.permissions = Permissions::readonly(self.readonly);
-        app.probe_interval = self.probe_interval;
+        app.ui.density = self.density;
+        app.ui.mouse = self.mouse;
+        app.host.permissions = Permissions::readonly(self.readonly);
+        app.ui.probe_interval = self.probe_interval;
     }
 }
 

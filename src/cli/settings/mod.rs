@@ -37,11 +37,12 @@ pub use themes::Themes;
 
 use self::definition::{AUTO, SETTINGS, SettingDef, Values};
 use self::file::WrittenSettings;
+use crate::dashboard::recording::Recording;
 use crate::incident::Store;
 use crate::incident::{IncidentSink, Notifications};
 use crate::model::text::quoted;
 use crate::tui::Environment;
-use crate::tui::app::{App, Recording};
+use crate::tui::app::App;
 use crate::tui::clipboard::Clipboard;
 use crate::tui::colours::Colours;
 use crate::tui::keymap::{Binding, Keymap};
@@ -173,6 +174,7 @@ fn origin_of(bindings: &[(Binding, Origin)], action: &str) -> Option<Origin> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::glyphs;
     use crate::tui::theme::Palette;
 
     #[test]
@@ -210,7 +212,7 @@ mod tests {
             );
             let theme = settings.expect("defaults").theme;
             assert_eq!(theme.colours, Colours::built_in(palette), "{environment:?}");
-            assert_eq!(theme.glyphs == crate::tui::theme::ASCII, ascii, "{environment:?}");
+            assert_eq!(theme.glyphs == glyphs::ASCII, ascii, "{environment:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::dashboard::holder_growth::growth_note;
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 

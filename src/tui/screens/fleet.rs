@@ -1,15 +1,17 @@
 //! The host list: one row per monitored host. Hosts with incidents or connection problems come first.
 
+use jiff::tz::TimeZone;
+
 use super::list::{ListRow, ListScreen};
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::FleetRow;
 use crate::dashboard::sizes::gib;
+use crate::dashboard::table::{Cell, Column, First, SortKey};
 use crate::model::link::Link;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome::{self, link_text};
 use crate::tui::screen::{Effect, ScreenDef};
-use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "fleet",
@@ -27,7 +29,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        app.fleet.first()?;
+        app.host.fleet.first()?;
         Some(Box::new(FleetScreen::default()))
     },
 };
@@ -51,53 +53,53 @@ const COLUMNS: &[Column<FleetRow>] = &[
     Column::rest("NOTE", 16, 2, note, "Newest unread incident, or the reason for a lost link."),
 ];
 
-fn host(row: &FleetRow, _: &Theme) -> Cell {
-    Cell::new(row.name.clone(), Role::Title)
+fn host(row: &FleetRow, _: &TimeZone) -> Cell {
+    Cell::new(row.name.clone(), Emphasis::Title)
 }
 
-fn link(row: &FleetRow, _: &Theme) -> Cell {
+fn link(row: &FleetRow, _: &TimeZone) -> Cell {
     match row.link.as_ref().and_then(link_text) {
-        Some((words, role)) => Cell::new(words.trim(), role),
-        None if row.is_nvidia_smi => Cell::new("nvidia-smi", Role::Warn),
-        None => Cell::new("live", Role::Good),
+        Some((words, emphasis)) => Cell::new(words.trim(), emphasis),
+        None if row.is_nvidia_smi => Cell::new("nvidia-smi", Emphasis::Warn),
+        None => Cell::new("live", Emphasis::Good),
     }
 }
 
-fn gpus(row: &FleetRow, _: &Theme) -> Cell {
+fn gpus(row: &FleetRow, _: &TimeZone) -> Cell {
     Cell::text(row.gpus.clone())
 }
 
-fn vram(row: &FleetRow, theme: &Theme) -> Cell {
-    Cell::known(row.share().map(|share| format!("{:.0}", (share * 100.0).floor())), theme)
+fn vram(row: &FleetRow, _: &TimeZone) -> Cell {
+    Cell::known(row.share().map(|share| format!("{:.0}", (share * 100.0).floor())))
 }
 
-fn used(row: &FleetRow, theme: &Theme) -> Cell {
-    Cell::known(row.used.map(gib), theme)
+fn used(row: &FleetRow, _: &TimeZone) -> Cell {
+    Cell::known(row.used.map(gib))
 }
 
-fn total(row: &FleetRow, theme: &Theme) -> Cell {
-    Cell::known(row.total.map(gib), theme)
+fn total(row: &FleetRow, _: &TimeZone) -> Cell {
+    Cell::known(row.total.map(gib))
 }
 
-fn sm(row: &FleetRow, theme: &Theme) -> Cell {
-    Cell::known(row.sm.map(|sm| format!("{sm:.0}")), theme)
+fn sm(row: &FleetRow, _: &TimeZone) -> Cell {
+    Cell::known(row.sm.map(|sm| format!("{sm:.0}")))
 }
 
-fn processes(row: &FleetRow, theme: &Theme) -> Cell {
-    Cell::known(row.processes.map(|count| count.to_string()), theme)
+fn processes(row: &FleetRow, _: &TimeZone) -> Cell {
+    Cell::known(row.processes.map(|count| count.to_string()))
 }
 
-fn note(row: &FleetRow, _: &Theme) -> Cell {
+fn note(row: &FleetRow, _: &TimeZone) -> Cell {
     match (&row.incident, &row.link) {
         (Some((severity, headline, 1)), _) => {
-            Cell::new(headline.clone(), Role::of_severity(*severity))
+            Cell::new(headline.clone(), Emphasis::of_severity(*severity))
         }
         (Some((severity, headline, count)), _) => {
-            Cell::new(format!("{headline} +{}", count - 1), Role::of_severity(*severity))
+            Cell::new(format!("{headline} +{}", count - 1), Emphasis::of_severity(*severity))
         }
         (None, Some(Link::Lost { why, asks, .. })) => {
             let asks = if *asks { "login needed: " } else { "" };
-            Cell::new(format!("{asks}{why}"), Role::Bad)
+            Cell::new(format!("{asks}{why}"), Emphasis::Bad)
         }
         (None, _) => Cell::text(""),
     }
@@ -125,7 +127,7 @@ impl ListRow for FleetRow {
     /// Returns the host rows, with the hosts that need attention first. Hosts of equal rank keep their command-line
     /// order.
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
-        let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
+        let mut rows: Vec<_> = app.host.fleet.iter().enumerate().collect();
         rows.sort_unstable_by_key(|(at, row)| (row.rank(), *at));
         rows
     }

@@ -1,23 +1,23 @@
 //! The tensors kept alive by one holder, such as a Python list, and the references that keep the selected tensor alive.
 
+use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::holder_screen::{HolderList, HolderScreen, program};
 use super::list::ListRow;
-use crate::export::holders::{size_text, tensors};
+use crate::dashboard::table::{Cell, Column, First, SortKey};
+use crate::export::holders::{path_text, size_text, tensors};
 use crate::model::holders::{GroupKey, HeldTensor, HolderGroup};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::holders::tensor_words;
 use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_bottom, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "holder_group",
@@ -33,8 +33,8 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        let process = app.holders.newest()?;
-        let rows = &app.holders.of(process)?.rows;
+        let process = app.host.holders.newest()?;
+        let rows = &app.host.holders.of(process)?.rows;
         let key = rows.iter().find(|row| !row.key.name.is_empty())?.key.clone();
         Some(Box::new(HolderGroupScreen::new((process, key))))
     },
@@ -81,15 +81,31 @@ const COLUMNS: &[Column<HeldTensor>] = &[
         .sorted(First::Smallest, |tensor| SortKey::text(Some(&tensor.name))),
 ];
 
-fn name(tensor: &HeldTensor, theme: &crate::tui::theme::Theme) -> Cell {
+fn name(tensor: &HeldTensor, _: &TimeZone) -> Cell {
     match tensor.name.as_str() {
-        "" => Cell::absent(theme),
+        "" => Cell::missing(),
         name => Cell::text(name),
     }
 }
 
+/// Returns sentences about the references that keep a tensor alive, and about the tensor's other names.
+fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
+    let path = match path_text(tensor) {
+        Some(path) => format!("Kept alive by {path}"),
+        None => "No reference path known".into(),
+    };
+    let mut words = vec![path];
+    if !tensor.aliases.is_empty() {
+        words.push(format!("Also named {}", tensor.aliases.join(", ")));
+    }
+    if tensor.is_view {
+        words.push("A view: the size shown is that of the entire storage".into());
+    }
+    words
+}
+
 fn group<'a>(app: &'a App, (process, key): &Subject) -> Option<&'a HolderGroup> {
-    app.holders.of(*process)?.group(key)
+    app.host.holders.of(*process)?.group(key)
 }
 
 impl ListRow for HeldTensor {
@@ -164,7 +180,7 @@ impl HolderGroupScreen {
             "" => String::new(),
             name => format!("{name}, "),
         };
-        let reading = app.holders.of(*process);
+        let reading = app.host.holders.of(*process);
         let holders = reading.and_then(|reading| reading.holders());
         match (holders, group(app, &self.subject)) {
             (Some(holders), Some(group)) => {
@@ -191,13 +207,13 @@ impl HolderList for HeldTensor {
 
     fn draw(screen: &HolderGroupScreen, app: &App, area: Rect, buffer: &mut Buffer) {
         let [title, table, words] = screen.areas(app, area);
-        put_line(buffer, title, &screen.title(app), Role::Title, &app.theme);
+        put_line(buffer, title, &screen.title(app), Role::Title, &app.ui.theme);
         screen.list.draw(app, table, buffer);
-        put_lines(buffer, words, &screen.words(app, words.width), &app.theme);
+        put_lines(buffer, words, &screen.words(app, words.width), &app.ui.theme);
     }
 
     fn copied(subject: &Subject, app: &App) -> Option<Copied> {
-        let holders = app.holders.of(subject.0)?.holders()?;
+        let holders = app.host.holders.of(subject.0)?.holders()?;
         let text = tensors(holders, group(app, subject)?, true);
         Some(Copied::new("the tensors", &text))
     }

@@ -5,12 +5,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::list::{ListRow, ListScreen};
+use crate::dashboard::rows::ProcessRow;
 use crate::model::process::ProcessKey;
 use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 
 /// A list of memory holders or tensors for [`HolderScreen`], with its process, layout and text to copy.
@@ -69,7 +69,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let process = R::process(&self.subject);
-        app.all_rows.iter().find(|row| row.id().key == process)
+        app.host.processes.all_rows.iter().find(|row| row.id().key == process)
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {
@@ -91,7 +91,13 @@ impl<R: HolderList> Screen for HolderScreen<R> {
 
 /// Returns the program's name and PID, such as `train.py 418`.
 pub(super) fn program(process: ProcessKey, app: &App) -> String {
-    let command = app.all_rows.iter().find(|row| row.id().key == process).map(ProcessRow::command);
+    let command = app
+        .host
+        .processes
+        .all_rows
+        .iter()
+        .find(|row| row.id().key == process)
+        .map(ProcessRow::command);
     let command = command.as_ref().and_then(|command| command.value());
     let name = command.and_then(|command| command.split(' ').next());
     format!("{} {}", name.unwrap_or("process"), process.pid)

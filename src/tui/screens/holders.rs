@@ -7,25 +7,27 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use super::holder_group::HolderGroupScreen;
 use super::holder_screen::{HolderList, HolderScreen, program};
 use super::list::ListRow;
+use crate::dashboard::holder_columns::{HOLDER_COLUMNS, hidden};
+use crate::dashboard::holders::{HolderRow, ProcessReading};
 use crate::dashboard::pools::gpu_of;
-use crate::export::holders::{advice_lines, estimates, percent_words, sentence, state_text};
+use crate::dashboard::sizes::percent_words;
+use crate::dashboard::table::{Column, Hidden};
+use crate::dashboard::times::span_text;
+use crate::export::holders::{advice_lines, estimates, sentence, state_text};
+use crate::export::tables;
+use crate::export::text_width::columns;
+use crate::model::holders::HolderClass;
 use crate::model::holders::{GroupKey, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::holders::{HolderRow, ProcessReading, class_shape};
-use crate::tui::picture::text_of;
 use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::bar::{self, Part};
-use crate::tui::widgets::cells::{
-    columns, put_all, put_line, put_line_right, put_lines, wrap_words,
-};
-use crate::tui::widgets::table::{Cell, Column, First, Hidden, SortKey, View, draw};
-use crate::tui::widgets::time_axis::span_text;
+use crate::tui::widgets::cells::{put_all, put_line, put_line_right, put_lines, wrap_words};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "holders",
@@ -50,143 +52,25 @@ pub const DEF: ScreenDef = ScreenDef {
             "Growth rate of a group that grew in every reading. Readings are taken every 30 s while this screen is open.",
         ),
     ],
-    sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
+    sample: |app| Some(Box::new(HoldersScreen::new(app.host.holders.newest()?))),
 };
 
 pub type HoldersScreen = HolderScreen<HolderRow>;
 
 const TITLE: &str = "HOLDERS  ";
-const DEVICE: &str = "DEV";
-const GROWTH: &str = "MiB/min";
-const CHANGE: &str = "CHANGE";
-
-/// The columns of the holder group table, also used by `gputop memory`.
-const COLUMNS: &[Column<HolderRow>] = &[
-    Column::right(
-        "MiB",
-        9,
-        0,
-        |row: &HolderRow, _| Cell::text(mib(row.bytes)),
-        "Total size of the blocks.",
-    )
-    .sorted(First::Largest, |row| SortKey::Number(row.bytes.0 as f64)),
-    Column::right(
-        "SHARE",
-        5,
-        2,
-        |row: &HolderRow, _| Cell::text(percent_words(row.percent)),
-        "Share of the allocated bytes.",
-    ),
-    Column::right(GROWTH, 7, 4, growth, "Growth rate of a group that grew in every reading.")
-        .sorted(First::Largest, |row| SortKey::whole(rate(row).map(|rate| rate.0))),
-    Column::right(CHANGE, 8, 6, change, "Change in MiB since the previous reading.")
-        .sorted(First::Largest, |row| {
-            SortKey::number(row.growth.map(|growth| growth.bytes as f64))
-        }),
-    Column::right(
-        "COUNT",
-        6,
-        5,
-        |row: &HolderRow, _| Cell::text(row.count.to_string()),
-        "Number of blocks.",
-    )
-    .sorted(First::Largest, |row| SortKey::whole(Some(row.count))),
-    Column::left("CLASS", 10, 3, class, "What the memory is used for.")
-        .sorted(First::Smallest, |row| SortKey::Number(f64::from(row.key.class as u8))),
-    Column::left(
-        "DTYPE",
-        8,
-        10,
-        |row: &HolderRow, _| Cell::text(row.dtype.clone()),
-        "Type of the tensors.",
-    ),
-    Column::left(
-        "SHAPE",
-        13,
-        8,
-        |row: &HolderRow, _| Cell::text(row.shape.clone()),
-        "Shape of the tensors.",
-    ),
-    Column::right(
-        DEVICE,
-        3,
-        7,
-        |row: &HolderRow, _| Cell::text(row.key.ordinal.to_string()),
-        "Device index as seen by the process.",
-    ),
-    Column::rest("NAME", 36, 1, name, "Chain of Python names that leads to the tensors.")
-        .shortened_in_middle()
-        .sorted(First::Smallest, |row| SortKey::text(Some(&row.key.name))),
-];
-
-/// Formats a size in MiB with one decimal. A size that would be printed as 0.0 is given in a smaller unit.
-fn mib(size: Bytes) -> String {
-    match size.0 as f64 / Bytes::mib(1).0 as f64 {
-        mib if mib < 0.05 && size.0 > 0 => size.short(),
-        mib => format!("{mib:.1}"),
-    }
-}
-
-fn rate(row: &HolderRow) -> Option<Bytes> {
-    Some(row.growth?.rate?.bytes_per_minute)
-}
-
-fn growth(row: &HolderRow, _: &Theme) -> Cell {
-    let rate = rate(row).and_then(|rate| i64::try_from(rate.0).ok());
-    Cell::new(rate.map_or_else(String::new, signed_mib), Role::Warn)
-}
-
-fn change(row: &HolderRow, _: &Theme) -> Cell {
-    Cell::text(row.growth.map_or_else(String::new, |growth| signed_mib(growth.bytes)))
-}
-
-/// Formats a change in MiB: `+120.0`, or `+17057` if it is large. Returns an empty string for 0.
-fn signed_mib(bytes: i64) -> String {
-    let size = Bytes(bytes.unsigned_abs());
-    let text = if size >= Bytes::mib(1_000) {
-        format!("{:.0}", size.0 as f64 / Bytes::mib(1).0 as f64)
-    } else {
-        mib(size)
-    };
-    match bytes.signum() {
-        0 => String::new(),
-        1 => format!("+{text}"),
-        _ => format!("-{text}"),
-    }
-}
-
-fn class(row: &HolderRow, _: &Theme) -> Cell {
-    Cell::text(row.key.class.short_name())
-}
-
-fn name(row: &HolderRow, _: &Theme) -> Cell {
-    match row.key.name.as_str() {
-        "" => Cell::new(row.key.class.name(), Role::Dim),
-        name if rate(row).is_some() => Cell::new(name, Role::Warn),
-        name => Cell::text(optimizer_state(name).unwrap_or_else(|| name.to_owned())),
-    }
-}
-
-/// Shortens `optimizer.state[model.layers.*.weight]['exp_avg']` to `exp_avg of model.layers.*.weight`.
-fn optimizer_state(name: &str) -> Option<String> {
-    let (_, state) = name.split_once(".state[")?;
-    let (parameter, name) = state.strip_suffix("']")?.rsplit_once("]['")?;
-    Some(format!("{name} of {parameter}"))
-}
-
 impl ListRow for HolderRow {
     type Key = GroupKey;
     type Subject = ProcessKey;
 
     const DEF: &'static ScreenDef = &DEF;
-    const COLUMNS: &'static [Column<Self>] = COLUMNS;
+    const COLUMNS: &'static [Column<Self>] = HOLDER_COLUMNS;
     const FOOTER: &'static [Action] =
         &[Action::Open, Action::Holders, Action::Filter, Action::Sort, Action::Copy, Action::Back];
     const NOUN: &'static str = "holders";
     const EMPTY: &'static str = "PyTorch has allocated no GPU memory";
 
     fn rows<'a>(app: &'a App, process: &ProcessKey) -> Vec<(usize, &'a Self)> {
-        let rows = app.holders.of(*process).map(|reading| reading.rows.as_slice());
+        let rows = app.host.holders.of(*process).map(|reading| reading.rows.as_slice());
         rows.unwrap_or_default().iter().enumerate().collect()
     }
 
@@ -207,39 +91,14 @@ impl ListRow for HolderRow {
         }
     }
 
-    /// Hides the device column if there is only one device, and the growth columns if the growth is unknown.
     fn hidden(rows: &[(usize, &Self)]) -> Hidden {
         hidden(rows.iter().map(|(_, row)| *row))
     }
 }
 
-fn hidden<'r>(rows: impl Iterator<Item = &'r HolderRow> + Clone) -> Hidden {
-    let first = rows.clone().next().map(|row| row.key.ordinal);
-    let unneeded = [
-        (DEVICE, rows.clone().all(|row| Some(row.key.ordinal) == first)),
-        (GROWTH, rows.clone().all(|row| rate(row).is_none())),
-        (CHANGE, rows.clone().all(|row| row.growth.is_none())),
-    ];
-    let mut hidden = Hidden::default();
-    for (title, _) in unneeded.iter().filter(|(_, is_unneeded)| *is_unneeded) {
-        let at = COLUMNS.iter().position(|column| column.title == *title);
-        at.into_iter().for_each(|at| hidden.hide(at));
-    }
-    hidden
-}
-
-/// Returns the table of holder groups as text.
-pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
-    let view = View { hidden: hidden(rows.iter()), ..View::default() };
-    let area = Rect::new(0, 0, width, u16::try_from(rows.len() + 1).unwrap_or(u16::MAX));
-    let mut buffer = Buffer::empty(area);
-    draw(COLUMNS, rows, |column, row| (column.cell)(row, theme), &view, area, &mut buffer, theme);
-    text_of(&buffer)
-}
-
 impl HoldersScreen {
     fn reading<'a>(&self, app: &'a App) -> Option<&'a ProcessReading> {
-        app.holders.of(self.subject)
+        app.host.holders.of(self.subject)
     }
 
     /// Returns the areas of the holders screen: title, bar, legend, notes and table.
@@ -268,9 +127,9 @@ impl HoldersScreen {
     }
 
     fn draw_title(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let holders = self.reading(app).and_then(ProcessReading::holders);
-        let age = holders.map(|holders| app.frame.mono.since(holders.at));
+        let age = holders.map(|holders| app.host.frame.mono.since(holders.at));
         let name = program(self.subject, app);
         let allocated = holders
             .map_or_else(String::new, |holders| format!("  {} allocated", holders.allocated));
@@ -293,12 +152,12 @@ impl HoldersScreen {
 /// Returns how many more bytes a single-GPU process could allocate: the memory that is free on the GPU plus the memory
 /// cached by its allocator.
 fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
-    let pools = app.frame.pools.iter().flat_map(|pools| &*pools.list);
+    let pools = app.host.frame.pools.iter().flat_map(|pools| &*pools.list);
     let mut own = pools.filter(|pool| pool.process == holders.process);
     let (pool, None) = (own.next()?, own.next()) else {
         return None;
     };
-    let free = gpu_of(&app.frame, pool)?.memory.free.get()?;
+    let free = gpu_of(&app.host.frame, pool)?.memory.free.get()?;
     let cached = pool.stats.reserved.last().0.saturating_sub(holders.allocated.0);
     Some(Bytes(free.0.saturating_add(cached)))
 }
@@ -320,6 +179,23 @@ fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Ro
         wrap_words(&text, usize::from(width.max(10))).into_iter().map(move |line| (line, role))
     };
     sentences.into_iter().flat_map(wrap).collect()
+}
+
+/// Returns the bar glyph and role of a holder class.
+fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
+    let glyphs = &theme.glyphs;
+    match class {
+        HolderClass::Parameter => (glyphs.allocated, Role::Allocated),
+        HolderClass::Gradient => (glyphs.driver, Role::Driver),
+        HolderClass::OptimizerState => (glyphs.other, Role::OtherVram),
+        HolderClass::Buffer => (glyphs.idle, Role::Idle),
+        HolderClass::SavedForBackward => (glyphs.active, Role::Active),
+        HolderClass::Variable => (glyphs.whole, Role::Processes),
+        HolderClass::Unnamed => (glyphs.unattributed, Role::Unattributed),
+        HolderClass::CppStorage => (glyphs.range, Role::ChartRange),
+        HolderClass::GraphPool => (glyphs.retry, Role::Chart),
+        HolderClass::Workspace | HolderClass::Unknown => (glyphs.free, Role::Free),
+    }
 }
 
 fn draw_bar(holders: &Holders, [area, legend]: [Rect; 2], buffer: &mut Buffer, theme: &Theme) {
@@ -362,7 +238,7 @@ impl HolderList for HolderRow {
     }
 
     fn draw(screen: &HoldersScreen, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let [title, bar, legend, words, table] = screen.areas(app, area);
         screen.draw_title(app, title, buffer);
         let Some(reading) = screen.reading(app) else {
@@ -380,9 +256,10 @@ impl HolderList for HolderRow {
     }
 
     fn copied(process: &ProcessKey, app: &App) -> Option<Copied> {
-        let reading = app.holders.of(*process)?;
+        let reading = app.host.holders.of(*process)?;
         let sentence = sentence(reading.holders()?, &reading.growth);
-        let text = format!("{sentence}\n\n{}", table(&reading.rows, 120, &app.theme));
+        let text =
+            format!("{sentence}\n\n{}", tables::holders(&reading.rows, 120, &app.ui.theme.glyphs));
         Some(Copied::new("the memory holders", &text))
     }
 }

@@ -9,6 +9,7 @@ use ratatui::widgets::Widget;
 
 use super::log::LogScreen;
 use crate::dashboard::incidents::{ListedIncident, incident_time};
+use crate::dashboard::rows::ProcessRow;
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{
     MAX_FIXES, Others, StyledLine, Tone, Wrapped, lines, markdown, program, scene, versions,
@@ -18,7 +19,6 @@ use crate::model::incident::{Fix, Incident};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{split_bottom, split_left};
@@ -55,7 +55,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("WITH", "Versions of the driver and the library."),
     ],
     sample: |app| {
-        let incident = app.incidents.newest()?;
+        let incident = app.host.incidents.newest()?;
         Some(Box::new(IncidentScreen::new(Arc::clone(incident))))
     },
 };
@@ -83,7 +83,7 @@ impl IncidentScreen {
         let mut shown = (*self.incident).clone();
         let time = incident_time(&shown);
         // Show the time in the user's time zone, like all other times on the screen.
-        shown.time = time.map(|time| app.theme.clock(time, "%H:%M:%S"));
+        shown.time = time.map(|time| app.ui.theme.clock(time, "%H:%M:%S"));
         let mut all: Vec<StyledLine> = lines(&shown, width);
         let text = |text: String| StyledLine(vec![(Tone::Dim, text)]);
         let host = shown.host.as_ref();
@@ -91,7 +91,7 @@ impl IncidentScreen {
         while all.last().is_some_and(|line| line.0.is_empty()) {
             all.pop();
         }
-        let known = app.incidents.again(&self.incident);
+        let known = app.host.incidents.again(&self.incident);
         if let Some(recorded) = known.and_then(|known| known.scene.as_ref()) {
             let around = scene(recorded, Others::Named, width);
             let with = versions(&recorded.versions(), width);
@@ -101,7 +101,7 @@ impl IncidentScreen {
             all.extend(around.into_iter().chain(with));
         }
         if let Some(time) = time {
-            let day = app.theme.clock(time, "%Y-%m-%d %H:%M:%S");
+            let day = app.ui.theme.clock(time, "%Y-%m-%d %H:%M:%S");
             all.push(StyledLine::default());
             all.push(text(format!("WHEN  {day}{host}")));
         }
@@ -130,9 +130,9 @@ impl IncidentScreen {
 
     /// Returns the table row of the incident's process, if listed. Ignores a later process with the same PID.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let known = app.incidents.again(&self.incident)?;
-        let key = known.process().filter(|_| known.key.boot_id == app.hello.boot_id)?;
-        app.all_rows.iter().find(|row| row.id().key == key)
+        let known = app.host.incidents.again(&self.incident)?;
+        let key = known.process().filter(|_| known.key.boot_id == app.host.hello.boot_id)?;
+        app.host.processes.all_rows.iter().find(|row| row.id().key == key)
     }
 
     fn log(&self, app: &App) -> Effect {
@@ -192,15 +192,15 @@ impl Screen for IncidentScreen {
         let rows = columns.iter().flat_map(|column| column.rows());
         for (row, line) in rows.zip(lines.iter().skip(first)) {
             let span = |(tone, text): &(Tone, String)| {
-                Span::styled(text.clone(), app.theme.style(role_of(*tone)))
+                Span::styled(text.clone(), app.ui.theme.style(role_of(*tone)))
             };
             Line::from_iter(line.0.iter().map(span)).render(row, buffer);
         }
         let more = lines.len().saturating_sub(first + shown);
         if more > 0 && !last.is_empty() {
-            let keys = [Action::Down, Action::PageDown].map(|action| app.keymap.label(action));
+            let keys = [Action::Down, Action::PageDown].map(|action| app.ui.keymap.label(action));
             let text = format!("{more} more below  {} {}", keys[0], keys[1]);
-            put_line_right(buffer, last, &text, Role::Dim, &app.theme);
+            put_line_right(buffer, last, &text, Role::Dim, &app.ui.theme);
         }
     }
 
@@ -246,7 +246,7 @@ impl Screen for IncidentScreen {
     }
 
     fn follow(&mut self, app: &App) {
-        if let Some(now) = app.incidents.again(&self.incident) {
+        if let Some(now) = app.host.incidents.again(&self.incident) {
             self.incident = Arc::clone(&now.incident);
         }
     }
@@ -257,7 +257,7 @@ impl Screen for IncidentScreen {
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         let is_other = |known: &ListedIncident| !known.is_revision_of(&self.incident);
-        action != Action::Why || app.unread_incidents().any(is_other)
+        action != Action::Why || app.host.unread_incidents().any(is_other)
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use jiff::tz::TimeZone;
+
 use super::list::{ListRow, ListScreen};
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::incidents::{ListedIncident, incident_time};
+use crate::dashboard::table::{Cell, Column, First, Hidden, SortKey};
+use crate::dashboard::times::clock_text;
 use crate::export::explanation::{program, severity};
 use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, ScreenDef};
-use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::table::{Cell, Column, First, Hidden, SortKey};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "incidents",
@@ -24,7 +27,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        app.shown_incidents().next()?;
+        app.host.shown_incidents().next()?;
         Some(Box::new(IncidentList::default()))
     },
 };
@@ -52,34 +55,34 @@ const COLUMNS: &[Column<ListedIncident>] = &[
     Column::rest("SUMMARY", 20, 5, title, "What happened, with the measured values."),
 ];
 
-fn unread(listed: &ListedIncident, _: &Theme) -> Cell {
-    Cell::new(if listed.is_read { "" } else { "new" }, Role::Key)
+fn unread(listed: &ListedIncident, _: &TimeZone) -> Cell {
+    Cell::new(if listed.is_read { "" } else { "new" }, Emphasis::Mark)
 }
 
-fn when(listed: &ListedIncident, theme: &Theme) -> Cell {
+fn when(listed: &ListedIncident, zone: &TimeZone) -> Cell {
     let time = incident_time(&listed.incident);
-    Cell::known(time.map(|time| theme.clock(time, "%m-%d %H:%M")), theme)
+    Cell::known(time.map(|time| clock_text(time, zone, "%m-%d %H:%M")))
 }
 
-fn host(listed: &ListedIncident, theme: &Theme) -> Cell {
-    Cell::known(listed.incident.host.clone(), theme)
+fn host(listed: &ListedIncident, _: &TimeZone) -> Cell {
+    Cell::known(listed.incident.host.clone())
 }
 
-fn severity_cell(listed: &ListedIncident, _: &Theme) -> Cell {
+fn severity_cell(listed: &ListedIncident, _: &TimeZone) -> Cell {
     let level = listed.incident.severity;
-    Cell::new(severity(level), Role::of_severity(level))
+    Cell::new(severity(level), Emphasis::of_severity(level))
 }
 
-fn headline(listed: &ListedIncident, _: &Theme) -> Cell {
+fn headline(listed: &ListedIncident, _: &TimeZone) -> Cell {
     let incident = &listed.incident;
-    Cell::new(incident.headline.clone(), Role::of_severity(incident.severity))
+    Cell::new(incident.headline.clone(), Emphasis::of_severity(incident.severity))
 }
 
-fn process(listed: &ListedIncident, theme: &Theme) -> Cell {
-    Cell::known(program(&listed.incident), theme)
+fn process(listed: &ListedIncident, _: &TimeZone) -> Cell {
+    Cell::known(program(&listed.incident))
 }
 
-fn title(listed: &ListedIncident, _: &Theme) -> Cell {
+fn title(listed: &ListedIncident, _: &TimeZone) -> Cell {
     Cell::text(listed.incident.title.clone())
 }
 
@@ -102,7 +105,7 @@ impl ListRow for ListedIncident {
     const EMPTY: &'static str = NO_INCIDENTS;
 
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
-        app.shown_incidents().enumerate().collect()
+        app.host.shown_incidents().enumerate().collect()
     }
 
     fn key(&self) -> Arc<Incident> {

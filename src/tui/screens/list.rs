@@ -5,13 +5,14 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 
+use crate::dashboard::table::{Column, ColumnChoice, Hidden};
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
+use crate::tui::widgets::table::{View, draw, placed, scrolled};
 
 /// Row type of a list screen.
 pub trait ListRow: Sized + 'static {
@@ -82,7 +83,7 @@ impl<R: ListRow> ListScreen<R> {
         let words = self.filter.text().to_lowercase();
         let mut rows = R::rows(app, &self.subject);
         if !words.is_empty() {
-            rows.retain(|(_, row)| matches(*row, &words, &app.theme));
+            rows.retain(|(_, row)| matches(*row, &words, &app.ui.theme));
         }
         if let Some(sort) = self.sort.and_then(|at| R::COLUMNS[at].sort.as_ref()) {
             rows.sort_by(|(_, a), (_, b)| {
@@ -103,10 +104,12 @@ impl<R: ListRow> ListScreen<R> {
         View {
             cursor: Some(cursor),
             offset: scrolled(cursor, rows.len(), page(table)),
-            sorted: self.sort,
+            columns: ColumnChoice {
+                sorted: self.sort,
+                hidden: R::hidden(rows),
+                ..ColumnChoice::default()
+            },
             descending: sort.is_some_and(|sort| sort.first.descends(self.inverted)),
-            hidden: R::hidden(rows),
-            promoted: [None; 2],
         }
     }
 
@@ -131,7 +134,7 @@ impl<R: ListRow> ListScreen<R> {
 
     /// Sorts by the clicked column heading, or reverses the order if that column is already the sort column.
     fn sort_by_heading(&mut self, x: u16, view: &View, table: Rect) {
-        let placed = placed(R::COLUMNS, view, table);
+        let placed = placed(R::COLUMNS, &view.columns, table);
         let under = placed.iter().find(|place| (place.x..place.x + place.width).contains(&x));
         let column = under.map(|place| place.column);
         match column.filter(|at| R::COLUMNS[*at].sort.is_some()) {
@@ -148,13 +151,16 @@ impl<R: ListRow> ListScreen<R> {
         }
         let (all, noun, text) = (R::rows(app, &self.subject).len(), R::NOUN, self.filter.text());
         let words = format!(" {shown} of {all} {noun} match \"{text}\"");
-        put_line(buffer, line, &words, Role::Dim, &app.theme);
+        put_line(buffer, line, &words, Role::Dim, &app.ui.theme);
     }
 }
 
 /// Returns true if every word occurs in at least one of the row's cells.
 fn matches<R: ListRow>(row: &R, words: &str, theme: &Theme) -> bool {
-    let cells = R::COLUMNS.iter().map(|column| (column.cell)(row, theme).text);
+    let cells = R::COLUMNS.iter().map(|column| {
+        let cell = (column.cell)(row, &theme.zone);
+        theme.glyphs.cell_text(&cell.content).into_owned()
+    });
     let text = cells.collect::<Vec<_>>().join(" ").to_lowercase();
     words.split_whitespace().all(|word| text.contains(word))
 }
@@ -171,14 +177,14 @@ impl<R: ListRow> Screen for ListScreen<R> {
         if rows.is_empty() && !self.filter.is_open() {
             let lines = wrap_words(R::EMPTY, usize::from(area.width.max(1)));
             let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
-            put_lines(buffer, area, &lines, &app.theme);
+            put_lines(buffer, area, &lines, &app.ui.theme);
             return;
         }
         let cell = |column: &Column<R>, (_, row): &(usize, &R)| {
-            (column.cell)(row, &app.theme).dim_if(row.is_stale())
+            (column.cell)(row, &app.ui.theme.zone).dim_if(row.is_stale())
         };
         let view = self.view(&rows, table);
-        draw(R::COLUMNS, &rows, cell, &view, table, buffer, &app.theme);
+        draw(R::COLUMNS, &rows, cell, &view, table, buffer, &app.ui.theme);
         if line.height > 0 {
             self.draw_filter(rows.len(), app, line, buffer);
         }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::protocol::Request;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
-use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row};
@@ -35,7 +35,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("sampled", "The log grows too fast to be read completely. Only its newest part is read."),
     ],
     sample: |app| {
-        let row = app.all_rows.first()?;
+        let row = app.host.processes.all_rows.first()?;
         Some(Box::new(LogScreen::new(row.id())))
     },
 };
@@ -118,7 +118,7 @@ impl LogScreen {
 
     /// Returns the text of the last row, which describes the position in the log.
     fn position(&self, app: &App) -> String {
-        let label = |action| app.keymap.label(action);
+        let label = |action| app.ui.keymap.label(action);
         let errors = match (self.errors().len(), self.error) {
             (0, _) => String::new(),
             (n, Some(at)) => format!("error {} of {n}  ", at + 1),
@@ -159,7 +159,7 @@ fn source_text(source: &LogSource) -> String {
 
 impl Screen for LogScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let line = |y| margin(row(area, y));
         if area.height < 3 || area.width < 8 {
             return;
@@ -172,7 +172,7 @@ impl Screen for LogScreen {
                 Some(view) if !view.sources.is_empty() => {
                     "No output since gputop attached to the process".to_owned()
                 }
-                Some(_) => format!("{} Name a log to watch", app.keymap.label(Action::Watch)),
+                Some(_) => format!("{} Name a log to watch", app.ui.keymap.label(Action::Watch)),
             };
             let words = wrap_words(&hint, usize::from(line(0).width));
             for (y, text) in rows.zip(&words) {
@@ -222,21 +222,21 @@ impl Screen for LogScreen {
     }
 
     fn follow(&mut self, app: &App) {
-        let newest = app.log.as_ref().filter(|log| log.process == self.id.key);
+        let newest = app.host.log.as_ref().filter(|log| log.process == self.id.key);
         if self.paused_at.is_none() || self.view.is_none() {
             self.view = newest.cloned().or(self.view.take());
         }
     }
 
     fn next_request(&mut self, app: &App) -> Option<Request> {
-        let frame = Some(app.frame.seq);
+        let frame = Some(app.host.frame.seq);
         let is_new = self.requested_at != frame;
         self.requested_at = frame;
         is_new.then_some(Request::Log(self.id.key))
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        app.all_rows.iter().find(|row| row.id().key == self.id.key)
+        app.host.processes.all_rows.iter().find(|row| row.id().key == self.id.key)
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -2,7 +2,7 @@
 
 pub mod fleet;
 pub mod gpu;
-pub mod gpu_columns;
+pub mod gpu_table;
 pub mod holder_group;
 mod holder_screen;
 pub mod holders;

@@ -8,14 +8,18 @@ use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
 use super::gpu::timelines::bandwidth_and_power;
-use super::gpu_columns::{GpuRow, draw_gpus, why_no_gpus};
+use super::gpu_table::draw_gpus;
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit, shows};
 use super::small_overview;
+use crate::dashboard::gpu_columns::{GpuRow, why_no_gpus};
+use crate::dashboard::groups::{Group, TableRow};
 use crate::dashboard::pools;
 use crate::dashboard::pools::{first_fix, unread_text};
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
+use crate::dashboard::time_axis::TimeAxis;
 use crate::model::gpu::Gpu;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
@@ -25,14 +29,11 @@ use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::groups::{Group, TableRow};
-use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
-use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{self, Mark, Timeline, sparkline};
 use crate::tui::{chrome, copy_text, marks};
 
@@ -161,22 +162,23 @@ const PEAK_LEGEND: &str = "  ^peak";
 
 /// Returns the line between the tables. Parts that do not fit are omitted.
 fn legend_text(app: &App, width: u16) -> String {
-    let is_shown = |title: &str| pools::any(&app.frame) && shows(app, title, width);
+    let is_shown = |title: &str| pools::any(&app.host.frame) && shows(app, title, width);
     let mut legend = if is_shown("ALLOC") {
         LEGEND.iter().filter(|(title, _)| is_shown(title)).map(|(_, text)| *text).collect()
     } else {
         DRIVER_LEGEND.to_owned()
     };
     let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
-    let gpus = app.frame.gpus.iter();
+    let gpus = app.host.frame.gpus.iter();
     let marks: Vec<Mark> = gpus.flat_map(|gpu| marks::of_gpu(app, &gpu.uuid)).collect();
-    let marks = match timeline::legend(&marks, app.time_axis(None), usize::MAX, &app.theme) {
+    let marks = match timeline::legend(&marks, app.host.time_axis(None), usize::MAX, &app.ui.theme)
+    {
         legend if legend.is_empty() => legend,
         legend => format!("  {legend}"),
     };
     let notes = [
-        (app.rows.iter().any(is_minimum), MINIMUM_LEGEND),
-        (app.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
+        (app.host.processes.rows.iter().any(is_minimum), MINIMUM_LEGEND),
+        (app.host.processes.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
         (true, &marks),
     ];
     let notes = notes.iter().filter(|(is_needed, _)| *is_needed).map(|(_, note)| note);
@@ -195,12 +197,14 @@ fn legend_text(app: &App, width: u16) -> String {
 
 impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
-        let gpus = app.frame.gpus.len();
+        let gpus = app.host.frame.gpus.len();
         match at.checked_sub(gpus) {
-            None => app.frame.gpus.get(at).map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
-            Some(line) => Some(match app.lines.get(line)? {
+            None => app.host.frame.gpus.get(at).map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
+            Some(line) => Some(match app.host.processes.lines.get(line)? {
                 TableRow::Group(group) => Anchor::Group(group.title.clone()),
-                TableRow::Process { .. } => Anchor::Process(app.row_of_line(line)?.id()),
+                TableRow::Process { .. } => {
+                    Anchor::Process(app.host.processes.row_of_line(line)?.id())
+                }
             }),
         }
     }
@@ -211,22 +215,24 @@ impl Overview {
     }
 
     fn last_row(app: &App) -> usize {
-        (app.frame.gpus.len() + app.lines.len()).saturating_sub(1)
+        (app.host.frame.gpus.len() + app.host.processes.lines.len()).saturating_sub(1)
     }
 
     /// Returns the process table line under the cursor.
     fn process_cursor(&self, app: &App) -> Option<usize> {
-        self.cursor.checked_sub(app.frame.gpus.len())
+        self.cursor.checked_sub(app.host.frame.gpus.len())
     }
 
     /// Returns the GPU under the cursor, or the GPU of the process under the cursor.
     fn selected_gpu<'a>(&self, app: &'a App) -> Option<&'a Gpu> {
         match self.process_cursor(app) {
-            None => app.frame.gpus.get(self.cursor),
+            None => app.host.frame.gpus.get(self.cursor),
             Some(line) => app
+                .host
+                .processes
                 .row_of_line(line)
-                .and_then(|row| app.frame.gpus.iter().find(|gpu| gpu.index == row.gpu_index()))
-                .or(app.frame.gpus.first()),
+                .and_then(|row| app.host.frame.gpus.iter().find(|gpu| gpu.index == row.gpu_index()))
+                .or(app.host.frame.gpus.first()),
         }
     }
 
@@ -241,7 +247,7 @@ impl Overview {
 
     /// Moves the cursor to the next or previous GPU, starting at the GPU of the process under the cursor.
     fn switch_gpu(&mut self, app: &App, step: isize) -> Effect {
-        let gpus = &app.frame.gpus;
+        let gpus = &app.host.frame.gpus;
         let selected = self.selected_gpu(app).map(|gpu| &gpu.uuid);
         let at = gpus.iter().position(|gpu| Some(&gpu.uuid) == selected).unwrap_or(0);
         match at.checked_add_signed(step).filter(|at| *at < gpus.len()) {
@@ -253,8 +259,8 @@ impl Overview {
 
     /// Uses the spare rows to show the memory of the largest process.
     fn follow_memory(&mut self, app: &App) {
-        let fullest = match app.frame.gpus.as_slice() {
-            [gpu] => MemoryScreen::largest(&app.all_rows, &gpu.uuid),
+        let fullest = match app.host.frame.gpus.as_slice() {
+            [gpu] => MemoryScreen::largest(&app.host.processes.all_rows, &gpu.uuid),
             _ => None,
         };
         let id = fullest.filter(|row| row.pool().is_some()).map(ProcessRow::id);
@@ -268,9 +274,9 @@ impl Overview {
     }
 
     fn layout(&self, app: &App, gpu_rows: usize, area: Rect) -> Layout {
-        let unread = u16::from(area.height >= 12 && unread_text(&app.frame).is_some());
+        let unread = u16::from(area.height >= 12 && unread_text(&app.host.frame).is_some());
         let [rest, unread] = split_bottom(area, unread);
-        let compact = app.density.is_compact();
+        let compact = app.ui.density.is_compact();
         let host = u16::from(!compact && rest.height >= 12);
         let [host, tables] = split_top(rest, host);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
@@ -279,12 +285,13 @@ impl Overview {
             rows(gpu_rows + 1).min(tables.height.saturating_sub(5)).max(2).min(tables.height);
         let left = tables.height - gpus;
         let gap = u16::from(left >= 10);
-        let spare = left.saturating_sub(gap).saturating_sub(rows(app.lines.len().max(1) + 2));
+        let wanted = rows(app.host.processes.lines.len().max(1) + 2);
+        let spare = left.saturating_sub(gap).saturating_sub(wanted);
         let memory = self.memory.is_some() && spare >= MIN_MEMORY_ROWS;
         let below = match spare {
             _ if compact => 0,
             spare if memory => spare,
-            spare => chart_rows(app.frame.gpus.len(), Rect { height: spare, ..area }),
+            spare => chart_rows(app.host.frame.gpus.len(), Rect { height: spare, ..area }),
         };
         let gap = if compact && spare == 0 { 0 } else { gap };
         let [gpus, legend, processes, below] = Areas::vertical([
@@ -317,15 +324,17 @@ impl Overview {
 
     /// Returns the row or heading at a mouse position.
     fn pressed(&self, app: &App, place: Position, body: Rect) -> Option<Pressed> {
-        let rows = GpuRow::of_frame(&app.frame);
+        let rows = GpuRow::of_frame(&app.host.frame);
         let layout = self.layout(app, rows.len(), body);
         if layout.processes.contains(place) {
             let at = self.process_cursor(app).unwrap_or(0);
-            let lines = app.lines.len();
-            return Some(match hit(app, &app.rows, lines, at, place, layout.processes)? {
-                Pressed::Row(line) => Pressed::Row(line + app.frame.gpus.len()),
-                heading => heading,
-            });
+            let lines = app.host.processes.lines.len();
+            return Some(
+                match hit(app, &app.host.processes.rows, lines, at, place, layout.processes)? {
+                    Pressed::Row(line) => Pressed::Row(line + app.host.frame.gpus.len()),
+                    heading => heading,
+                },
+            );
         }
         if !layout.gpus.contains(place) || place.y == layout.gpus.y {
             return None;
@@ -339,19 +348,19 @@ impl Overview {
         let cursor = self.process_cursor(app);
         let (at, marked) = (cursor.unwrap_or(0), cursor.is_some());
         let below = draw_lines(app, at, marked, area, buffer);
-        if app.rows.is_empty() && area.height > 1 {
+        if app.host.processes.rows.is_empty() && area.height > 1 {
             let [_, line] = split_left(row(area, area.y + 1), 2);
-            put_line(buffer, line, &nothing_to_show(app), Role::Dim, &app.theme);
+            put_line(buffer, line, &nothing_to_show(app), Role::Dim, &app.ui.theme);
         }
         if below > 0 && area.height > 2 {
-            let text = format!("{} {below} more ", app.theme.glyphs.ellipsis);
-            put_line_right(buffer, row(area, area.bottom() - 1), &text, Role::Dim, &app.theme);
+            let text = format!("{} {below} more ", app.ui.theme.glyphs.ellipsis);
+            put_line_right(buffer, row(area, area.bottom() - 1), &text, Role::Dim, &app.ui.theme);
         }
     }
 
     /// Draws the charts of all GPUs, or only those of the selected GPU if not all fit.
     fn draw_charts(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let gpus = &app.frame.gpus;
+        let gpus = &app.host.frame.gpus;
         let Some((across, height)) = chart_grid(gpus.len(), area) else {
             return self.draw_chart(app, self.selected_gpu(app), area, buffer);
         };
@@ -370,13 +379,13 @@ impl Overview {
     fn draw_chart(&self, app: &App, gpu: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
         let Some(gpu) = gpu else { return };
         let total = gpu.memory.total.get().unwrap_or(Bytes(1));
-        let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
+        let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
         let title = |what, now: Option<String>| {
             let now = now.map_or(String::new(), |now| format!(" {now}"));
             format!("GPU {} {what}{now}", gpu.index)
         };
         // Omit the current values if the charts end at an earlier time, because the two would not match.
-        let is_same_time = app.time_window.end().is_none() || app.is_rewound();
+        let is_same_time = app.host.time_window.end().is_none() || app.host.is_rewound();
         let shown = Some(gpu).filter(|_| is_same_time);
         let vram = shown.and_then(|gpu| gpu.memory.taken());
         let vram = vram.map(|used| format!("{} GiB", gib(used)));
@@ -386,17 +395,17 @@ impl Overview {
             Timeline::bytes(title("VRAM used", vram), series(GpuMetric::Used), total),
             Timeline::percent(title("SM", sm), series(GpuMetric::Sm)),
         ]];
-        if app.frame.gpus.len() == 1 && area.height >= 2 * GOOD_CHARTS_HEIGHT {
+        if app.host.frame.gpus.len() == 1 && area.height >= 2 * GOOD_CHARTS_HEIGHT {
             rows.push(bandwidth_and_power(gpu, app));
         }
-        let (axis, marks) = (app.time_axis(None), marks::of_gpu(app, &gpu.uuid));
+        let (axis, marks) = (app.host.time_axis(None), marks::of_gpu(app, &gpu.uuid));
         let area = Rect { width: area.width.saturating_sub(1), ..area };
         let areas = Areas::vertical(rows.iter().map(|_| Constraint::Fill(1))).split(area);
         for (charts, row) in rows.iter().zip(areas.iter()) {
             let halves: [Rect; 2] =
                 Areas::horizontal([Constraint::Fill(1); 2]).spacing(1).areas(*row);
             for (chart, half) in charts.iter().zip(halves) {
-                chart.draw(axis, &marks, half, buffer, &app.theme);
+                chart.draw(axis, &marks, half, buffer, &app.ui.theme);
             }
         }
     }
@@ -404,35 +413,35 @@ impl Overview {
 
 /// Returns the cursor position of a process.
 fn process_position(app: &App, id: &RowId) -> Option<usize> {
-    let row = app.rows.iter().position(|row| row.id() == *id)?;
+    let row = app.host.processes.rows.iter().position(|row| row.id() == *id)?;
     below_gpus(app, |line| line.row() == Some(row))
 }
 
 /// Returns the cursor position of the first matching line in the process table.
 fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
-    let line = app.lines.iter().position(matches)?;
-    Some(line + app.frame.gpus.len())
+    let line = app.host.processes.lines.iter().position(matches)?;
+    Some(line + app.host.frame.gpus.len())
 }
 
 /// Draws the unreadable-process line: `!  2 processes unreadable (ptrace): run sudo gputop  ! Show fixes`.
 fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
-    let Some(words) = unread_text(&app.frame) else {
+    let Some(words) = unread_text(&app.host.frame) else {
         return;
     };
-    let key = format!("  {} Show fixes", app.keymap.label(Action::Unread));
-    let with_fix = first_fix(&app.frame).map(|fix| format!("{words}: {fix}{key}"));
+    let key = format!("  {} Show fixes", app.ui.keymap.label(Action::Unread));
+    let with_fix = first_fix(&app.host.frame).map(|fix| format!("{words}: {fix}{key}"));
     let fits = |text: &String| text.width() + 4 <= usize::from(area.width);
     let text = with_fix.filter(fits).unwrap_or_else(|| words + &key);
-    let warn = app.theme.style(Role::Warn);
+    let warn = app.ui.theme.style(Role::Warn);
     let pieces = [("!  ", warn), (text.as_str(), warn)];
     put_all(buffer, area.x, area.y, area.right(), &pieces);
 }
 
 fn nothing_to_show(app: &App) -> String {
-    if !app.filter.is_empty() {
-        return format!("No process matches `{}`", app.filter);
+    if !app.host.processes.filter.is_empty() {
+        return format!("No process matches `{}`", app.host.processes.filter);
     }
-    match app.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
+    match app.host.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
         Some(why) => format!("Process list not available: {why}"),
         None => "No process uses a GPU".into(),
     }
@@ -441,9 +450,9 @@ fn nothing_to_show(app: &App) -> String {
 /// Draws a line with the host's CPU use, memory use and load, and its driver version. A narrow screen shows the first
 /// items that fit.
 fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let absent = theme.glyphs.absent;
-    let Some(host) = &app.frame.host else { return };
+    let Some(host) = &app.host.frame.host else { return };
     let size = |reading: &Reading<Bytes>| reading.get().map_or(absent.into(), Bytes::short);
     let mut at = area.x + 1;
     let mut draw_item = |name: &str, value: &str, role: Role, buffer: &mut Buffer| {
@@ -463,10 +472,10 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
     let end = draw_item("CPU", &cores, Role::Text, buffer);
     if area.width >= 140 {
         let spark = Rect { x: end, width: 16, ..area };
-        let series = app.history.series(&SeriesKey::Host(HostMetric::Cpu));
+        let series = app.host.history.series(&SeriesKey::Host(HostMetric::Cpu));
         sparkline(
             series,
-            TimeAxis::until(app.frame.mono, Millis(120_000)),
+            TimeAxis::until(app.host.frame.mono, Millis(120_000)),
             100.0,
             &[],
             spark,
@@ -485,7 +494,7 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
         .value()
         .map_or(absent.into(), |l| l.iter().map(|v| format!("{v:.1} ")).collect::<String>());
     draw_item("load", load.trim_end(), Role::Text, buffer);
-    let driver = app.frame.driver.as_ref();
+    let driver = app.host.frame.driver.as_ref();
     let mut driver_item = |name, of: fn(&Driver) -> &Reading<String>| {
         let text = driver.and_then(|driver| of(driver).value());
         draw_item(name, text.map_or(absent, String::as_str), Role::Text, buffer);
@@ -499,7 +508,7 @@ fn draw_range(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mu
     let shown = usize::from(area.height.saturating_sub(1)).min(rows.len() - offset.min(rows.len()));
     if shown < rows.len() {
         let text = format!(" {} to {} of {} ", offset + 1, offset + shown, rows.len());
-        put_line_right(buffer, area, &text, Role::Warn, &app.theme);
+        put_line_right(buffer, area, &text, Role::Warn, &app.ui.theme);
     }
 }
 
@@ -509,7 +518,8 @@ impl Screen for Overview {
             let process = self.process(app);
             return small_overview::draw(app, self.selected_gpu(app), process, area, buffer);
         }
-        let rows = GpuRow::of_app(app);
+        let rows =
+            GpuRow::with_growth(&app.host.frame, &app.host.holders, &app.host.processes.all_rows);
         let layout = self.layout(app, rows.len(), area);
         if !layout.host.is_empty() {
             draw_host(app, layout.host, buffer);
@@ -521,12 +531,12 @@ impl Screen for Overview {
         if rows.is_empty() {
             let [_, line] = split_top(layout.gpus, 1);
             let [_, line] = split_left(line, 2);
-            put_line(buffer, line, &why_no_gpus(&app.frame), Role::Warn, &app.theme);
+            put_line(buffer, line, &why_no_gpus(&app.host.frame), Role::Warn, &app.ui.theme);
         }
         draw_range(&rows, offset, layout.gpus, app, buffer);
         if !layout.legend.is_empty() {
             let legend = legend_text(app, layout.legend.width);
-            put_line(buffer, layout.legend, &legend, Role::Dim, &app.theme);
+            put_line(buffer, layout.legend, &legend, Role::Dim, &app.ui.theme);
         }
         self.draw_processes(app, layout.processes, buffer);
         match (layout.below, &self.memory) {
@@ -540,8 +550,8 @@ impl Screen for Overview {
     }
 
     fn act(&mut self, action: Action, app: &App, _body: Rect) -> Effect {
-        let gpus = app.frame.gpus.len();
-        let count = gpus + app.lines.len();
+        let gpus = app.host.frame.gpus.len();
+        let count = gpus + app.host.processes.lines.len();
         if let Some(at) = moved(self.cursor, count, 10, action) {
             self.go(app, at);
             return Effect::Done;
@@ -561,7 +571,7 @@ impl Screen for Overview {
         if is_small(body) {
             return None;
         }
-        let rows = GpuRow::of_frame(&app.frame).len();
+        let rows = GpuRow::of_frame(&app.host.frame).len();
         match self.layout(app, rows, body).below? {
             Below::Charts(rows) => Some(rows),
             Below::Memory(rows) => self.memory.as_ref()?.charts(app, rows),
@@ -585,9 +595,9 @@ impl Screen for Overview {
 
     fn follow(&mut self, app: &App) {
         let found = match &self.anchor {
-            Some(Anchor::Gpu(uuid)) => app.frame.gpus.iter().position(|gpu| gpu.uuid == *uuid),
+            Some(Anchor::Gpu(uuid)) => app.host.frame.gpus.iter().position(|gpu| gpu.uuid == *uuid),
             Some(Anchor::Process(id)) => process_position(app, id)
-                .or_else(|| process_position(app, &app.nearest_listed(id)?)),
+                .or_else(|| process_position(app, &app.host.processes.nearest_listed(id)?)),
             Some(Anchor::Group(title)) => {
                 below_gpus(app, |line| line.group().is_some_and(|group| group.title == *title))
             }
@@ -607,7 +617,7 @@ impl Screen for Overview {
         if is_small(body) {
             return None;
         }
-        let layout = self.layout(app, GpuRow::of_frame(&app.frame).len(), body);
+        let layout = self.layout(app, GpuRow::of_frame(&app.host.frame).len(), body);
         match layout.below {
             Some(Below::Memory(rows)) => self.memory.as_ref()?.map(app, rows),
             _ => None,
@@ -619,26 +629,26 @@ impl Screen for Overview {
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        app.row_of_line(self.process_cursor(app)?)
+        app.host.processes.row_of_line(self.process_cursor(app)?)
     }
 
     fn gpu(&self, app: &App) -> Option<GpuUuid> {
-        let gpus = &app.frame.gpus;
+        let gpus = &app.host.frame.gpus;
         Some(self.selected_gpu(app).or_else(|| gpus.first())?.uuid.clone())
     }
 
     fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {
-        app.lines.get(self.process_cursor(app)?)?.group()
+        app.host.processes.lines.get(self.process_cursor(app)?)?.group()
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {
         let on_gpu = self.process_cursor(app).is_none();
-        let gpu = app.frame.gpus.get(self.cursor).filter(|_| on_gpu);
+        let gpu = app.host.frame.gpus.get(self.cursor).filter(|_| on_gpu);
         gpu.map(copy_text::gpu)
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        action != Action::Incidents || app.shown_incidents().next().is_some()
+        action != Action::Incidents || app.host.shown_incidents().next().is_some()
     }
 
     fn footer(&self) -> &'static [Action] {

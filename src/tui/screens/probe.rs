@@ -7,6 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::allocator::fragmentation::Bucket;
+use crate::dashboard::times::span_text;
 use crate::export::probe::{cost_words, driver_words, policy_lines, process_text, sentence};
 use crate::model::probe::{Bin, Outcome, PatternResult, Probe};
 use crate::model::units::{GpuUuid, Mono};
@@ -19,7 +20,6 @@ use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::{heat, histogram};
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -52,7 +52,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "1 - largest free block / total free: 0 % means a single free block, and a value near 100 % means many small ones.",
         ),
     ],
-    sample: |app| Some(Box::new(ProbeScreen::new(app.probes.any()?.clone()))),
+    sample: |app| Some(Box::new(ProbeScreen::new(app.host.probes.any()?.clone()))),
 };
 
 #[derive(Debug)]
@@ -68,18 +68,20 @@ impl ProbeScreen {
     }
 
     fn newest<'a>(&self, app: &'a App) -> Option<&'a Arc<Probe>> {
-        app.probes.of(&self.gpu).next()
+        app.host.probes.of(&self.gpu).next()
     }
 
     /// Returns the title: `PROBE GPU 0 NVIDIA H200   12:04:31, 3s ago`.
     fn title(&self, app: &App) -> String {
         let name = gpu_text(&self.gpu, app);
         let when = match self.newest(app) {
-            _ if app.probes.is_under_way(&self.gpu) => "running".into(),
+            _ if app.host.probes.is_under_way(&self.gpu) => "running".into(),
             Some(probe) => {
-                let clock = app.theme.clock(probe.time, "%H:%M:%S");
+                let clock = app.ui.theme.clock(probe.time, "%H:%M:%S");
                 match probe.at.get() {
-                    Some(at) => format!("{clock}, {} ago", span_text(app.frame.mono.since(at))),
+                    Some(at) => {
+                        format!("{clock}, {} ago", span_text(app.host.frame.mono.since(at)))
+                    }
                     None => clock,
                 }
             }
@@ -156,7 +158,7 @@ const MAX_BARS: u16 = 20;
 
 impl Screen for ProbeScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let mut rest = margin(area);
         put_line(buffer, rest, &self.title(app), Role::Title, theme);
         rest = below(rest, 1);
@@ -213,15 +215,15 @@ impl Screen for ProbeScreen {
 
     /// Repeats the probe at the interval set by the user while this screen is open.
     fn next_request(&mut self, app: &App) -> Option<Request> {
-        let interval = app.probe_interval?;
+        let interval = app.ui.probe_interval?;
         is_allowed(app).ok()?;
         let last = self.newest(app)?.at.get()?.max(self.repeated_at.unwrap_or_default());
-        let now = app.frame.mono;
-        if app.probes.is_under_way(&self.gpu) || now.since(last) < interval {
+        let now = app.host.frame.mono;
+        if app.host.probes.is_under_way(&self.gpu) || now.since(last) < interval {
             return None;
         }
         self.repeated_at = Some(now);
-        app.probes.last_request(&self.gpu).cloned().map(Request::Probe)
+        app.host.probes.last_request(&self.gpu).cloned().map(Request::Probe)
     }
 
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {
@@ -246,7 +248,8 @@ impl Screen for ProbeScreen {
 impl ProbeScreen {
     /// Draws how the free blocks left by the request pattern changed from one probe of this GPU to the next.
     fn draw_history(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let probes = || app.probes.of(&self.gpu).filter(|probe| probe.outcome == Outcome::Done);
+        let probes =
+            || app.host.probes.of(&self.gpu).filter(|probe| probe.outcome == Outcome::Done);
         if probes().count() < 2 {
             return;
         }
@@ -255,7 +258,7 @@ impl ProbeScreen {
             .collect();
         let title = format!("HISTORY of {} probes: free blocks of the pattern", history.len());
         let [map, _] = split_top(area, MAX_BARS + 1);
-        heat::draw(&title, &history, map, buffer, &app.theme);
+        heat::draw(&title, &history, map, buffer, &app.ui.theme);
     }
 }
 
@@ -276,7 +279,7 @@ fn draw_columns(
             Some(("PATTERN", _)) if width < 30 => "PATTERN",
             _ => title,
         };
-        histogram::draw_titled(title, empty, list, place, buffer, &app.theme);
+        histogram::draw_titled(title, empty, list, place, buffer, &app.ui.theme);
     }
 }
 
@@ -426,13 +429,14 @@ mod tests {
         let mut app = app([probe(197_000, 400)]);
         let gpu = GpuUuid("GPU-1".into());
         let mut screen = ProbeScreen::new(gpu.clone());
-        app.probes
+        app.host
+            .probes
             .ask(crate::model::probe::ProbeRequest { gpu: gpu.clone(), ..Default::default() });
         app.update(Update::Probed(Arc::new(probe(197_000, 1))));
         assert!(screen.next_request(&app).is_none(), "without the setting");
-        app.probe_interval = Some(Millis(10_000));
+        app.ui.probe_interval = Some(Millis(10_000));
         assert!(screen.next_request(&app).is_none(), "3 s after the reply");
-        app.probe_interval = Some(Millis(3_000));
+        app.ui.probe_interval = Some(Millis(3_000));
         assert!(matches!(screen.next_request(&app), Some(Request::Probe(wish)) if wish.gpu == gpu));
         assert!(screen.next_request(&app).is_none(), "until a reply arrives");
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
+use crate::dashboard::times::span_text;
 use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
@@ -20,14 +22,12 @@ use crate::model::units::{Bytes, Mono, Percent, UnixMillis};
 use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
-use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::timeline::Timeline;
 use crate::tui::widgets::timelines::Timelines;
 use crate::tui::{marks, stacks};
@@ -49,7 +49,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         ("locked", "Host memory that cannot be swapped. It does not include all pinned buffers."),
     ],
-    sample: |app| Some(Box::new(ProcessScreen::new(app.rows.first()?.id()))),
+    sample: |app| Some(Box::new(ProcessScreen::new(app.host.processes.rows.first()?.id()))),
 };
 
 /// Source label for values reported by the framework itself.
@@ -69,24 +69,24 @@ impl ProcessScreen {
 
     /// Returns the process's rows, one for each of its GPUs.
     fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
-        app.all_rows.iter().filter(|row| row.id().key == self.id.key).collect()
+        app.host.processes.all_rows.iter().filter(|row| row.id().key == self.id.key).collect()
     }
 
     fn detail<'a>(&self, app: &'a App) -> Option<&'a Result<ProcessDetail, Missing>> {
-        app.detail.as_ref().filter(|(key, _)| *key == self.id.key).map(|(_, detail)| &**detail)
+        app.host.detail.as_ref().filter(|(key, _)| *key == self.id.key).map(|(_, detail)| &**detail)
     }
 
     fn facts(&self, app: &App) -> Vec<Fact> {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let rows = self.rows(app);
-        let mut list = gpu_facts(&rows, app.hello.reduced, theme);
-        for stack in app.stacks(self.id.key) {
-            list.extend(stacks::facts(stack, app.frame.mono, theme));
+        let mut list = gpu_facts(&rows, app.host.hello.reduced, theme);
+        for stack in app.host.stacks(self.id.key) {
+            list.extend(stacks::facts(stack, app.host.frame.mono, theme));
         }
         if let Some(ended) = rows.iter().find_map(|row| row.ended()) {
             list.extend(exit_facts(&ended.exit, theme));
         }
-        if let Some(known) = app.incident_of(self.id.key) {
+        if let Some(known) = app.host.incident_of(self.id.key) {
             list.extend(incident_facts(&known.incident, app));
         }
         if let Some(process) = rows.iter().find_map(|row| row.facts()) {
@@ -114,14 +114,15 @@ impl ProcessScreen {
         );
         uuids.dedup();
         for uuid in uuids {
-            let gpu = app.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
+            let gpu = app.host.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
             let total = gpu.and_then(|gpu| gpu.memory.total.get()).unwrap_or(Bytes::gib(1));
             let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
-            let series = app.history.series(&SeriesKey::Vram(self.id.key, uuid));
+            let series = app.host.history.series(&SeriesKey::Vram(self.id.key, uuid));
             charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
         }
-        let rss = app.history.series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
+        let rss = app.host.history.series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
         let memory = app
+            .host
             .frame
             .host
             .as_ref()
@@ -132,9 +133,9 @@ impl ProcessScreen {
         Timelines {
             charts,
             marks: marks::of_process(app, self.id.key, ended),
-            axis: app.time_axis(ended),
+            axis: app.host.time_axis(ended),
         }
-        .draw(area, buffer, &app.theme);
+        .draw(area, buffer, &app.ui.theme);
     }
 }
 
@@ -263,7 +264,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
 
 /// Returns the process's incident and the keys that open its explanation.
 fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
-    let keys = [Action::Open, Action::Why].map(|action| app.keymap.label(action));
+    let keys = [Action::Open, Action::Why].map(|action| app.ui.keymap.label(action));
     let headline = format!("{} ({})", incident.headline, severity(incident.severity));
     [
         Fact::Blank,
@@ -294,7 +295,7 @@ fn state_text(state: RunState) -> &'static str {
 }
 
 fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let text =
         |name, reading: &Reading<String>| Fact::reading(name, reading, "", theme, String::clone);
     let started = if process.started == UnixMillis(0) {
@@ -401,7 +402,7 @@ fn environment_facts(environment: &Reading<Vec<Variable>>, theme: &Theme) -> Vec
 }
 
 fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let pid = key.pid.to_string();
     let facts = rows.iter().find_map(|row| row.facts());
     let name = rows.first().map(|row| row.program()).unwrap_or_default();
@@ -417,7 +418,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
         .collect();
     let age = rows.iter().find_map(|row| row.shown_age()).map_or(String::new(), span_text);
     let ended = rows.iter().find_map(|row| row.ended());
-    let ended = ended.map(|e| format!("  {}", e.words(theme, "%H:%M:%S")));
+    let ended = ended.map(|e| format!("  {}", e.words(&theme.zone, "%H:%M:%S")));
     let vram = if ended.is_some() { format!("peak {}", vram.join(", ")) } else { vram.join(", ") };
     let dim = theme.style(Role::Dim);
     let mut pieces = vec![
@@ -449,7 +450,7 @@ impl Screen for ProcessScreen {
         let rows = self.rows(app);
         if rows.is_empty() {
             let text = format!("Process {} no longer uses a GPU", self.id.key.pid);
-            put_line(buffer, margin(area), &text, Role::Warn, &app.theme);
+            put_line(buffer, margin(area), &text, Role::Warn, &app.ui.theme);
             return;
         }
         draw_title(&rows, self.id.key, app, area, buffer);
@@ -460,17 +461,17 @@ impl Screen for ProcessScreen {
         let lines = facts::lines(&self.facts(app), margin(area).width);
         let [area, hint] = facts_areas(area, lines.len());
         let first = self.scroll.first(lines.len(), usize::from(area.height));
-        facts::draw(&lines, first, area, area.width, buffer, &app.theme);
+        facts::draw(&lines, first, area, area.width, buffer, &app.ui.theme);
         let hidden = lines.len().saturating_sub(first + usize::from(area.height));
         if hidden > 0 {
-            let text = format!("{} {hidden} more ", app.theme.glyphs.ellipsis);
-            put_line_right(buffer, hint, &text, Role::Dim, &app.theme);
+            let text = format!("{} {hidden} more ", app.ui.theme.glyphs.ellipsis);
+            put_line_right(buffer, hint, &text, Role::Dim, &app.ui.theme);
         }
     }
 
     fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         if action == Action::Open
-            && let Some(known) = app.incident_of(self.id.key)
+            && let Some(known) = app.host.incident_of(self.id.key)
         {
             return Effect::Explain(Arc::clone(&known.incident));
         }
@@ -500,7 +501,7 @@ impl Screen for ProcessScreen {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        action != Action::Why || app.incident_of(self.id.key).is_some()
+        action != Action::Why || app.host.incident_of(self.id.key).is_some()
     }
 
     fn footer(&self) -> &'static [Action] {

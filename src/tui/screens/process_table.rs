@@ -3,14 +3,16 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use crate::dashboard::groups::TableRow;
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
+use crate::dashboard::rows::ProcessRow;
+use crate::dashboard::table::{self, Cell, Column, Content, Placed};
+use crate::export::text_width;
 use crate::tui::app::App;
-use crate::tui::columns::{self, GROWTH, PROCESS_COLUMNS};
-use crate::tui::groups::{Grouping, TableRow};
-use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::split_left;
-use crate::tui::widgets::cells::{self, put_glyph, put_line};
-use crate::tui::widgets::table::{self, Cell, Column, Hidden, Placed, View, placed, scrolled};
+use crate::tui::widgets::cells::{put_glyph, put_line};
+use crate::tui::widgets::table::{View, draw as draw_table, placed, scrolled};
 
 /// Draws `rows`, scrolled to make row `at` visible. Shows the cursor on that row if `marked` is set. Returns the number
 /// of rows below the visible ones.
@@ -24,7 +26,15 @@ pub fn draw_processes(
 ) -> usize {
     let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
     let place = RowPosition { at, marked, area };
-    draw(app, &view(app, rows), rows, cell, |row| app.tags.has(row.id().key), &place, buffer)
+    draw(
+        app,
+        &view(app, rows),
+        rows,
+        cell,
+        |row| app.host.processes.tags.has(row.id().key),
+        &place,
+        buffer,
+    )
 }
 
 /// Draws the app's process table, which may be grouped. Returns the number of lines below the visible ones.
@@ -32,20 +42,22 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
     let cell = |column: &Column<ProcessRow>, line: &TableRow| match line {
         TableRow::Group(group) => group.cell(column.title),
         TableRow::Process { row, depth } => {
-            let mut cell = cell_of(column, &app.rows[*row], app);
-            if column.title == "COMMAND" {
-                cell.text.insert_str(0, &"  ".repeat(*depth));
+            let mut cell = cell_of(column, &app.host.processes.rows[*row], app);
+            if column.title == "COMMAND"
+                && let Content::Text(text) = &mut cell.content
+            {
+                text.insert_str(0, &"  ".repeat(*depth));
             }
             cell
         }
     };
     let has_tag = |line: &TableRow| {
-        let row = line.row().map(|row| &app.rows[row]);
-        row.is_some_and(|row| app.tags.has(row.id().key))
+        let row = line.row().map(|row| &app.host.processes.rows[row]);
+        row.is_some_and(|row| app.host.processes.tags.has(row.id().key))
     };
     let place = RowPosition { at, marked, area };
-    let view = view(app, &app.rows);
-    let below = draw(app, &view, &app.lines, cell, has_tag, &place, buffer);
+    let view = view(app, &app.host.processes.rows);
+    let below = draw(app, &view, &app.host.processes.lines, cell, has_tag, &place, buffer);
     draw_names(app, at, area, buffer);
     below
 }
@@ -53,23 +65,26 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
 /// Draws the group names in the columns to the left of the first sum.
 fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
     let (_, table) = split(app, area);
-    let placed = placed(PROCESS_COLUMNS, &view(app, &app.rows), table);
-    let offset = scrolled(at, app.lines.len(), rows_of(area));
-    let shown = (area.y + 1..area.bottom()).zip(app.lines.iter().skip(offset));
+    let placed =
+        placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
+    let offset = scrolled(at, app.host.processes.lines.len(), rows_of(area));
+    let shown = (area.y + 1..area.bottom()).zip(app.host.processes.lines.iter().skip(offset));
     for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
         let first_sum = placed.iter().find_map(|place| {
-            let text = group.cell(PROCESS_COLUMNS[place.column].title).text;
-            let width = u16::try_from(cells::columns(&text)).ok().filter(|w| *w > 0)?;
+            let cell = group.cell(PROCESS_COLUMNS[place.column].title);
+            let text = app.ui.theme.glyphs.cell_text(&cell.content);
+            let width = u16::try_from(text_width::columns(&text)).ok().filter(|w| *w > 0)?;
             Some((place.x + place.width).saturating_sub(width + 1))
         });
         let x = table.x + 1;
         let width = first_sum.unwrap_or(table.right()).saturating_sub(x);
-        put_line(buffer, Rect::new(x, y, width, 1), &group.words(), Role::Title, &app.theme);
+        let name = Rect::new(x, y, width, 1);
+        put_line(buffer, name, &group.words(), Role::Title, &app.ui.theme);
     }
 }
 
 fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
-    (column.cell)(row, &app.theme).dim_if(row.is_stale())
+    (column.cell)(row, &app.ui.theme.zone).dim_if(row.is_stale())
 }
 
 /// Returns the heading or line at a position in a table of `rows` with `lines` lines.
@@ -83,7 +98,7 @@ pub fn hit(
 ) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
-        let placed = placed(PROCESS_COLUMNS, &view(app, rows), table);
+        let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(rows), table);
         let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
         return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
@@ -94,14 +109,15 @@ pub fn hit(
 /// Returns true if the overview's process table shows a column at this width.
 pub fn shows(app: &App, title: &str, width: u16) -> bool {
     let (_, table) = split(app, Rect { width, ..Rect::default() });
-    let placed = placed(PROCESS_COLUMNS, &view(app, &app.rows), table);
+    let placed =
+        placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
     placed.iter().any(|place| PROCESS_COLUMNS[place.column].title == title)
 }
 
 /// Returns the minimum terminal width at which the overview's process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
-    table::min_width(PROCESS_COLUMNS, &view(app, &app.rows), column)
-        + u16::from(!app.tags.is_empty())
+    table::min_width(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), column)
+        + u16::from(!app.host.processes.tags.is_empty())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,42 +132,19 @@ fn rows_of(area: Rect) -> usize {
 
 /// Returns the width of the tag column, which is 0 without tags, and the area of the table.
 fn split(app: &App, area: Rect) -> (u16, Rect) {
-    let tags = u16::from(!app.tags.is_empty()).min(area.width);
+    let tags = u16::from(!app.host.processes.tags.is_empty()).min(area.width);
     let [_, table] = split_left(area, tags);
     (tags, table)
 }
 
 /// Returns the options for drawing a table of `rows`, without a cursor.
 fn view(app: &App, rows: &[ProcessRow]) -> View {
-    let sort = app.sort.and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
     View {
         cursor: None,
         offset: 0,
-        sorted: app.sort,
-        descending: sort.is_some_and(|sort| sort.first.descends(app.inverted)),
-        hidden: app.hidden_columns.or(empty_columns(app, rows)),
-        promoted: [
-            has_several_users(app).then(|| column_at("USER")).flatten(),
-            app.all_rows.iter().any(ProcessRow::is_growing).then(|| column_at(GROWTH)).flatten(),
-        ],
+        columns: app.host.processes.columns(rows),
+        descending: app.host.processes.descends(),
     }
-}
-
-/// Returns the columns without a value in `rows`, or in all processes if the filter hides every row.
-pub fn empty_columns(app: &App, rows: &[ProcessRow]) -> Hidden {
-    let rows = if rows.is_empty() { &app.all_rows } else { rows };
-    columns::empty(rows, app.grouping != Grouping::Flat, &app.theme)
-}
-
-/// Returns true if the processes belong to different users, who need to know whose process uses a GPU.
-fn has_several_users(app: &App) -> bool {
-    let mut users = app.all_rows.iter().filter_map(|row| row.facts()?.user.value());
-    let first = users.next();
-    users.any(|user| Some(user) != first)
-}
-
-fn column_at(title: &str) -> Option<usize> {
-    PROCESS_COLUMNS.iter().position(|column| column.title == title)
 }
 
 struct RowPosition {
@@ -175,11 +168,12 @@ fn draw<R>(
     let at = place.at.min(rows.len().saturating_sub(1));
     let view = View { cursor: place.marked.then_some(at), offset, ..*view };
     let (tags, table) = split(app, area);
-    table::draw(PROCESS_COLUMNS, rows, cell, &view, table, buffer, &app.theme);
+    draw_table(PROCESS_COLUMNS, rows, cell, &view, table, buffer, &app.ui.theme);
     if tags > 0 {
         let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
         for (y, _) in shown.filter(|(_, row)| has_tag(row)) {
-            put_glyph(buffer, area.x, y, app.theme.glyphs.tag, app.theme.style(Role::Key));
+            let style = app.ui.theme.style(Role::Key);
+            put_glyph(buffer, area.x, y, app.ui.theme.glyphs.tag, style);
         }
     }
     rows.len().saturating_sub(offset + height)

@@ -4,19 +4,23 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::gpu_columns::{has_pools, legend, notes, parts, share, why_no_gpus};
+use super::gpu_table::{legend, parts};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::Note;
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::gpus_text;
+use crate::dashboard::gpu_columns::{notes, share, why_no_gpus};
+use crate::dashboard::memory_parts::has_pools;
 use crate::dashboard::pools;
+use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::sizes::gib;
+use crate::dashboard::times::span_text;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::chrome;
-use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_left, split_top};
 use crate::tui::widgets::bar;
@@ -24,7 +28,6 @@ use crate::tui::widgets::cells::{
     join_fitting, put, put_all, put_line, put_line_right, put_lines, put_right,
 };
 use crate::tui::widgets::table::mark;
-use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::timeline::columns;
 
 /// Draws a single GPU, or a grid if there are several. Shows the process under the cursor in one line.
@@ -35,9 +38,9 @@ pub fn draw(
     area: Rect,
     buffer: &mut Buffer,
 ) {
-    match app.frame.gpus.as_slice() {
+    match app.host.frame.gpus.as_slice() {
         [] => {
-            put_line(buffer, area, &why_no_gpus(&app.frame), Role::Dim, &app.theme);
+            put_line(buffer, area, &why_no_gpus(&app.host.frame), Role::Dim, &app.ui.theme);
         }
         [gpu] => draw_gpu(app, gpu, process, area, buffer),
         gpus => draw_grid(app, gpus, selected, process, area, buffer),
@@ -46,20 +49,22 @@ pub fn draw(
 
 /// Draws the most important lines that fit.
 fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     gauge(app, gpu, &format!("GPU{}", gpu.index), row(area, area.y), buffer);
     let mut lines = vec![
         (String::new(), Role::Text),
         (memory_text(app, gpu, false, area.width), Role::Dim),
         (String::new(), Role::Text),
     ];
-    let running = || app.rows.iter().find(|row| row.ended().is_none());
+    let running = || app.host.processes.rows.iter().find(|row| row.ended().is_none());
     lines.extend(match process {
         Some(row) => Some((cursor_text(row, theme), Role::Text)),
-        None => running().or(app.rows.first()).map(|row| (process_text(row, theme), Role::Text)),
+        None => running()
+            .or(app.host.processes.rows.first())
+            .map(|row| (process_text(row, theme), Role::Text)),
     });
-    if let Some(note) = notes(gpu, &app.frame).into_iter().next() {
-        lines.push((note.text, note.role));
+    if let Some(note) = notes(gpu, &app.host.frame).into_iter().next() {
+        lines.push((note.text, note.emphasis.into()));
     } else if let Some(note) = warning(app, gpu) {
         lines.push((note.text, Role::Warn));
     }
@@ -75,7 +80,7 @@ fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buff
 
 /// Draws `GPU0 ####....  91%`: a bar split into parts, and the share in use.
 fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let is_unresponsive = gpu.health.state != HealthState::Answering;
     let role = if is_unresponsive { Role::Bad } else { Role::Text };
     let used = put(buffer, area.x, area.y, label, area.width, theme.style(role)) + 1;
@@ -83,30 +88,38 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
         put(buffer, area.x + used, area.y, theme.glyphs.absent, area.width, theme.style(Role::Dim));
         return;
     };
-    let (right, role) = match share(&gpu.memory, theme) {
-        _ if is_unresponsive => (" !".into(), role),
-        share => (format!("{:>4}%", share.text), share.role),
+    let share = share(&gpu.memory);
+    let (right, role) = if is_unresponsive {
+        (" !".into(), role)
+    } else {
+        (format!("{:>4}%", theme.glyphs.cell_text(&share.content)), share.emphasis.into())
     };
     let bar = area.width.saturating_sub(used + 6);
-    bar::draw(buffer, area.x + used, area.y, bar, &parts(&split, pools::any(&app.frame), theme));
+    bar::draw(
+        buffer,
+        area.x + used,
+        area.y,
+        bar,
+        &parts(&split, pools::any(&app.host.frame), theme),
+    );
     put_right(buffer, area.x + used, area.right(), area.y, &right, theme.style(role));
 }
 
 /// Draws the status line: `21.9 of 24.0 GiB SM 97% 388W     12:04:31`.
 fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
-    let absent = app.theme.glyphs.absent;
+    let theme = &app.ui.theme;
+    let absent = app.ui.theme.glyphs.absent;
     let size = |b: Option<Bytes>| b.map_or(absent.into(), gib);
     let sm = gpu.sm.get().map_or(absent.into(), |p| format!("{:.0}%", p.0));
     let watts = gpu.power.get().map_or(absent.into(), |w| format!("{}", w.0 / 1_000));
-    let clock = theme.clock(app.frame.time, " %H:%M:%S");
+    let clock = theme.clock(app.host.frame.time, " %H:%M:%S");
     let (used, total) = (size(gpu.memory.taken()), size(gpu.memory.total.get()));
-    let source = if app.recording.is_some() { "REPLAY " } else { "" };
+    let source = if app.host.recording.is_some() { "REPLAY " } else { "" };
     let parts = [format!("{source}{used} of {total} GiB"), format!("SM {sm}"), format!("{watts}W")];
     let style = theme.style(Role::Text);
     // Show that the link is lost in place of the clock, which has stopped.
-    let (right, style) = match app.link.as_ref().and_then(chrome::link_text) {
-        Some((words, role)) => (words, theme.style(role)),
+    let (right, style) = match app.host.link.as_ref().and_then(chrome::link_text) {
+        Some((words, emphasis)) => (words, theme.style(emphasis.into())),
         None => (clock, style),
     };
     let end = put_right(buffer, area.x, area.right(), area.y, right.trim_end(), style);
@@ -116,13 +129,16 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
 
 /// Returns the most urgent warning among the GPU's pools.
 fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
-    let on = app.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on =
+        app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let pools = on.filter_map(ProcessRow::pool);
-    pools.flat_map(|pool| app.pool_notes(pool.process, pool.ordinal)).min_by_key(|note| note.kind)
+    pools
+        .flat_map(|pool| app.host.pool_notes(pool.process, pool.ordinal))
+        .min_by_key(|note| note.kind)
 }
 
 fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
-    account_pools(gpu, app.frame.pools.as_ref())
+    account_pools(gpu, app.host.frame.pools.as_ref())
 }
 
 /// Describes the GPU's memory: the allocator's values if the GPU has a single process, or the parts of its total memory
@@ -163,7 +179,8 @@ fn memory_text(app: &App, gpu: &Gpu, with_fits: bool, width: u16) -> String {
 
 /// Returns the counters of all pools on the GPU, such as `RETRY 2 OOM 1`, or an empty string.
 fn trouble_text(app: &App, gpu: &Gpu) -> String {
-    let on = app.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on =
+        app.host.processes.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let (mut retries, mut ooms) = (0, 0);
     for stats in on.filter_map(ProcessRow::pool).map(|pool| &pool.stats) {
         retries += stats.num_alloc_retries;
@@ -179,6 +196,8 @@ fn trouble_text(app: &App, gpu: &Gpu) -> String {
 /// Returns the GPU's only running process.
 fn only_process<'a>(app: &'a App, gpu: &Gpu) -> Option<&'a ProcessRow> {
     let mut on = app
+        .host
+        .processes
         .all_rows
         .iter()
         .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
@@ -188,7 +207,7 @@ fn only_process<'a>(app: &'a App, gpu: &Gpu) -> Option<&'a ProcessRow> {
 /// Returns `FITS 3.0` if the GPU's only process has a known pool.
 fn fits(app: &App, gpu: &Gpu) -> Option<String> {
     let row = only_process(app, gpu).filter(|row| row.pool().is_some())?;
-    let fits = row.fits_text().unwrap_or_else(|| app.theme.glyphs.absent.into());
+    let fits = row.fits_text().unwrap_or_else(|| app.ui.theme.glyphs.absent.into());
     Some(format!("FITS {fits}"))
 }
 
@@ -196,7 +215,7 @@ fn fits(app: &App, gpu: &Gpu) -> Option<String> {
 /// 6.8` and `JAX` if its framework reports only these values.
 fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 3]> {
     let row = only_process(app, gpu)?;
-    let size = |size: Option<Bytes>| size.map_or(app.theme.glyphs.absent.into(), gib);
+    let size = |size: Option<Bytes>| size.map_or(app.ui.theme.glyphs.absent.into(), gib);
     let framework = || Some(row.reported_pools().next()?.framework.words());
     let rest = match row.pool() {
         Some(pool) => format!("stuck {}", size(stuck(&pool.stats))),
@@ -235,26 +254,27 @@ fn cursor_text(row: &ProcessRow, theme: &Theme) -> String {
 /// Draws `FITS 3.0 GiB  10 min ..::|||  RETRY 2`: the largest request that fits, a chart of the memory in use, and the
 /// counters of the pools.
 fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
-    let axis = app.time_axis(None);
-    let text = app.theme.style(Role::Text);
+    let axis = app.host.time_axis(None);
+    let text = app.ui.theme.style(Role::Text);
     let fits = fits(app, gpu).map_or(String::new(), |fits| format!("{fits} GiB  "));
     let fits = put(buffer, area.x, area.y, &fits, area.width, text);
     let [_, area] = split_left(area, fits);
     let (label, role) = match axis.past {
-        Some(_) => (format!("{} ", axis.clock_text(&app.theme)), Role::Warn),
+        Some(_) => (format!("{} ", axis.clock_text(&app.ui.theme)), Role::Warn),
         None => (format!("{} ", span_text(axis.length)), Role::Dim),
     };
-    let used = put(buffer, area.x, area.y, &label, area.width, app.theme.style(role));
+    let used = put(buffer, area.x, area.y, &label, area.width, app.ui.theme.style(role));
     let words = trouble_text(app, gpu);
-    let warn = app.theme.style(Role::Warn);
+    let warn = app.ui.theme.style(Role::Warn);
     let right = put_right(buffer, area.x + used, area.right(), area.y, &words, warn);
     let plot = Rect { x: area.x + used, width: right.saturating_sub(area.x + used), ..area };
     let key = SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Used);
-    let (Some(series), Some(total)) = (app.history.series(&key), gpu.memory.total.get()) else {
+    let (Some(series), Some(total)) = (app.host.history.series(&key), gpu.memory.total.get())
+    else {
         return;
     };
     let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
-    columns(&levels, total.0 as f32, Role::Chart, plot, buffer, &app.theme);
+    columns(&levels, total.0 as f32, Role::Chart, plot, buffer, &app.ui.theme);
 }
 
 /// Draws a headline, a grid with one cell per GPU in as many columns as fit, and the most urgent message.
@@ -286,20 +306,22 @@ fn draw_grid(
         let label = format!(" {:>digits$}", gpu.index);
         gauge(app, gpu, &label, cell, buffer);
         if selected.is_some_and(|selected| selected.uuid == gpu.uuid) {
-            mark(cell, cell.y, buffer, &app.theme);
+            mark(cell, cell.y, buffer, &app.ui.theme);
         }
     }
     let used = at(gpus.len().div_ceil(across));
     if used + 1 < body.height {
-        let pools = app.frame.pools.as_ref();
+        let pools = app.host.frame.pools.as_ref();
         let splits: Vec<_> = gpus.iter().filter_map(|gpu| account_pools(gpu, pools)).collect();
-        let pooled = pools::any(&app.frame);
-        legend(splits.iter(), row(body, body.y + used), pooled, buffer, &app.theme);
+        let pooled = pools::any(&app.host.frame);
+        legend(splits.iter(), row(body, body.y + used), pooled, buffer, &app.ui.theme);
     }
     let last = row(body, body.bottom() - 1);
     match process {
         _ if body.height <= 2 => {}
-        Some(row) => put_line(buffer, last, &cursor_text(row, &app.theme), Role::Text, &app.theme),
+        Some(row) => {
+            put_line(buffer, last, &cursor_text(row, &app.ui.theme), Role::Text, &app.ui.theme);
+        }
         None => draw_message(app, gpus, selected, last, buffer),
     }
 }
@@ -308,21 +330,21 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     if area.height < 2 {
         return 0;
     }
-    let theme = &app.theme;
-    let link = app.link.as_ref().and_then(chrome::link_text);
-    let (source, role) = match (&app.recording, &link) {
+    let theme = &app.ui.theme;
+    let link = app.host.link.as_ref().and_then(chrome::link_text);
+    let (source, role) = match (&app.host.recording, &link) {
         (Some(recording), _) if recording.position.paused => (" REPLAY paused", Role::Banner),
         (Some(_), _) => (" REPLAY ", Role::Banner),
-        (None, Some((words, role))) => (words.trim(), *role),
-        (None, None) if app.paused => ("paused", Role::Warn),
-        (None, None) if app.hello.reduced => ("nvidia-smi", Role::Warn),
+        (None, Some((words, emphasis))) => (words.trim(), (*emphasis).into()),
+        (None, None) if app.host.paused => ("paused", Role::Warn),
+        (None, None) if app.host.hello.reduced => ("nvidia-smi", Role::Warn),
         (None, None) => ("live", Role::Good),
     };
-    let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
+    let clock = app.ui.theme.clock(app.host.frame.time, " %H:%M:%S");
     let left = put_line_right(buffer, area, &clock, Role::Text, theme);
     let left = put_right(buffer, area.x, left, area.y, source, theme.style(role));
-    let gpus = gpus_text(&app.frame);
-    let job = chrome::job_text(&app.frame).unwrap_or_default();
+    let gpus = gpus_text(&app.host.frame);
+    let job = chrome::job_text(&app.host.frame).unwrap_or_default();
     let pieces = [
         (gpus.as_str(), theme.style(Role::Title)),
         (" ", theme.style(Role::Dim)),
@@ -334,12 +356,14 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
 
 /// Draws the most urgent message in the line below the grid.
 fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
-    let reason = app.recording.as_ref().and_then(|r| r.reason.clone());
+    let theme = &app.ui.theme;
+    let reason = app.host.recording.as_ref().and_then(|r| r.reason.clone());
     let (text, role) = reason
         .map(|reason| (reason, Role::Warn))
         .or_else(|| trouble(app, gpus))
-        .or_else(|| (!app.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn)))
+        .or_else(|| {
+            (!app.host.processes.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn))
+        })
         .unwrap_or_else(|| {
             let gpu = selected.or(gpus.first());
             let words = |gpu: &Gpu| {
@@ -355,19 +379,19 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
 /// Returns the most urgent message of all GPUs: unresponsive GPUs first, then errors, other warnings, and pool
 /// warnings.
 fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
-    let rank = |gpu: &Gpu, role: Role| match (gpu.health.state, role) {
+    let rank = |gpu: &Gpu, emphasis: Emphasis| match (gpu.health.state, emphasis) {
         (HealthState::Lost | HealthState::Silent, _) => Some(0),
-        (_, Role::Bad) => Some(1),
-        (_, Role::Warn) => Some(2),
+        (_, Emphasis::Bad) => Some(1),
+        (_, Emphasis::Warn) => Some(2),
         _ => None,
     };
     let worst = gpus.iter().filter_map(|gpu| {
-        let note = notes(gpu, &app.frame).into_iter().next()?;
-        Some((rank(gpu, note.role)?, gpu.index, note))
+        let note = notes(gpu, &app.host.frame).into_iter().next()?;
+        Some((rank(gpu, note.emphasis)?, gpu.index, note))
     });
     let worst = worst.min_by_key(|(rank, index, _)| (*rank, *index));
     if let Some((_, index, note)) = worst {
-        return Some((format!("GPU {index} {}", note.text), note.role));
+        return Some((format!("GPU {index} {}", note.text), note.emphasis.into()));
     }
     let warned = gpus.iter().filter_map(|gpu| Some((gpu.index, warning(app, gpu)?)));
     let (index, note) = warned.min_by_key(|(_, note)| note.kind)?;

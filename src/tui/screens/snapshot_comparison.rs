@@ -3,11 +3,14 @@
 use std::rc::Rc;
 
 use crossterm::event::KeyEvent;
+use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::list::{ListRow, ListScreen};
 use super::snapshot::frames::{self, Frames};
+use crate::dashboard::emphasis::Emphasis;
+use crate::dashboard::table::{Cell, Column, First, SortKey};
 use crate::export::snapshot::{
     UNKNOWN, comparison_text, figure_lines, total_lines, where_words, with_sign,
 };
@@ -16,10 +19,9 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
-use crate::tui::theme::{Role, Theme};
+use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::put_line;
-use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "snapshot_comparison",
@@ -45,7 +47,7 @@ const fn column(
     title: &'static str,
     width: u16,
     priority: u8,
-    cell: fn(&StackChange, &Theme) -> Cell,
+    cell: fn(&StackChange, &TimeZone) -> Cell,
     help: &'static str,
 ) -> Column<StackChange> {
     Column::right(title, width, priority, cell, help)
@@ -56,7 +58,7 @@ const COLUMNS: &[Column<StackChange>] = &[
         "BYTES",
         12,
         0,
-        |change, _| Cell::new(with_sign(change.bytes()), role(change)),
+        |change, _| Cell::new(with_sign(change.bytes()), emphasis(change)),
         "Difference in requested bytes.",
     )
     .sorted(First::Largest, |change| SortKey::number(Some(change.bytes() as f64))),
@@ -71,7 +73,7 @@ const COLUMNS: &[Column<StackChange>] = &[
         "CHANGE",
         8,
         2,
-        |change: &StackChange, _| Cell::new(change.kind.word(), role(change)),
+        |change: &StackChange, _| Cell::new(change.kind.word(), emphasis(change)),
         "Change in the memory that was allocated with this stack trace.",
     )
     .sorted(First::Smallest, |change| SortKey::Text(change.kind.word().into())),
@@ -84,10 +86,10 @@ const COLUMNS: &[Column<StackChange>] = &[
     ),
 ];
 
-fn role(change: &StackChange) -> Role {
+fn emphasis(change: &StackChange) -> Emphasis {
     match change.kind {
-        ChangeKind::New | ChangeKind::Grew => Role::Warn,
-        ChangeKind::Shrank | ChangeKind::Vanished => Role::Text,
+        ChangeKind::New | ChangeKind::Grew => Emphasis::Warn,
+        ChangeKind::Shrank | ChangeKind::Vanished => Emphasis::Normal,
     }
 }
 
@@ -190,13 +192,14 @@ impl SnapshotComparisonScreen {
 impl Screen for SnapshotComparisonScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if let Some((frames, side)) = &self.frames {
-            frames.draw(&self.subject.comparison.stacks[*side], area, buffer, &app.theme);
+            let stacks = &self.subject.comparison.stacks[*side];
+            frames.draw(stacks, area, buffer, &app.ui.theme);
             return;
         }
         let [head, list] = self.areas(area);
         for (at, (line, row)) in self.head(area).iter().zip(margin(head).rows()).enumerate() {
             let role = if at == 0 { Role::Title } else { Role::Text };
-            put_line(buffer, row, line, role, &app.theme);
+            put_line(buffer, row, line, role, &app.ui.theme);
         }
         self.list.draw(app, list, buffer);
     }

@@ -61,10 +61,10 @@ fn groups(frame: &Frame) -> Vec<Group<'_>> {
 /// Formats a process as a line: `    418  GPU 0   ana       train.py --lr 1`.
 fn process_line(unread: &Unread, app: &App) -> String {
     let key = unread.process;
-    let rows = || app.all_rows.iter().filter(|row| row.id().key == key);
+    let rows = || app.host.processes.all_rows.iter().filter(|row| row.id().key == key);
     let gpus: Vec<String> = rows().filter_map(|row| row.gpu_label()).collect();
-    let absent = app.theme.glyphs.absent;
-    let facts = app.frame.process(key);
+    let absent = app.ui.theme.glyphs.absent;
+    let facts = app.host.frame.process(key);
     let user = facts.and_then(|f| f.user.value()).map_or(absent, String::as_str);
     let command = rows().next().map(|row| row.command());
     let command = command.as_ref().and_then(|c| c.value()).map_or(absent, String::as_str);
@@ -74,7 +74,7 @@ fn process_line(unread: &Unread, app: &App) -> String {
 
 fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
-    for group in groups(&app.frame) {
+    for group in groups(&app.host.frame) {
         let count = group.list.len();
         lines.push((format!("{} ({count})", group.kind), Role::Title));
         for part in wrap_words(&group.why, usize::from(width.max(20))) {
@@ -86,7 +86,7 @@ fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
         lines.push((String::new(), Role::Text));
     }
     if lines.is_empty() {
-        let text = match &app.frame.pools {
+        let text = match &app.host.frame.pools {
             Some(_) => "Every allocator found can be read",
             None => "Allocators are not read on this host",
         };
@@ -97,7 +97,7 @@ fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
 
 impl Screen for Unreadable {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let inner = margin(area);
         let lines = lines(app, inner.width);
         let first = self.scroll.first(lines.len(), usize::from(inner.height));

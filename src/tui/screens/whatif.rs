@@ -4,10 +4,13 @@
 //! All replays finish before the screen opens, so only the cursor changes. The setting under the cursor is drawn as
 //! columns (live tensors, with the cache on top), the others as letters.
 
+use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::allocator::whatif::Point;
+use crate::dashboard::emphasis::Emphasis;
+use crate::dashboard::table::{Align, Cell, Column, ColumnChoice, Hidden};
 use crate::export::whatif::{Device, Document, Played};
 use crate::model::history::Span;
 use crate::model::units::Bytes;
@@ -20,7 +23,7 @@ use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put, put_all, put_glyph, put_line, put_right};
 use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
-use crate::tui::widgets::table::{self, Align, Cell, Column, Hidden, scrolled};
+use crate::tui::widgets::table::{View, draw, scrolled};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "whatif",
@@ -60,31 +63,31 @@ const fn figure(
     title: &'static str,
     width: u16,
     priority: u8,
-    cell: fn(&Played, &Theme) -> Cell,
+    cell: fn(&Played, &TimeZone) -> Cell,
 ) -> Column<Played> {
     Column::right(title, width, priority, cell, "")
 }
 
 const COLUMNS: &[Column<Played>] = &[
-    // The curve's letter, filled in by `table`.
+    // The curve's letter, drawn by `table`.
     Column { align: Align::Left, ..figure("", 1, 0, |_, _| Cell::text("")) },
     figure("RESERVED", 11, 1, |played, _| Cell::text(played.outlook.peak_reserved.to_string())),
     figure("ALLOCATED", 11, 5, |played, _| {
         Cell::text(played.outlook.allocated_at_peak().to_string())
     }),
     figure("IDLE", 11, 4, |played, _| Cell::text(played.outlook.idle_at_peak.to_string())),
-    figure("FITS", 11, 6, |played, theme| match played.fits() {
+    figure("FITS", 11, 6, |played, _| match played.fits() {
         Some(fits) => Cell::text(fits.to_string()),
-        None => Cell::absent(theme),
+        None => Cell::missing(),
     }),
     figure("RETRIES", 7, 7, |played, _| {
         let retries = played.outlook.num_alloc_retries;
-        let role = if retries > 0 { Role::Warn } else { Role::Text };
-        Cell::new(retries.to_string(), role)
+        let emphasis = if retries > 0 { Emphasis::Warn } else { Emphasis::Normal };
+        Cell::new(retries.to_string(), emphasis)
     }),
-    figure("OOM AT", 7, 2, |played, theme| match played.outlook.oom {
-        Some(oom) => Cell::new(oom.operation.to_string(), Role::Bad),
-        None => Cell::absent(theme),
+    figure("OOM AT", 7, 2, |played, _| match played.outlook.oom {
+        Some(oom) => Cell::new(oom.operation.to_string(), Emphasis::Bad),
+        None => Cell::missing(),
     }),
     Column {
         align: Align::Rest,
@@ -165,20 +168,19 @@ impl WhatifScreen {
             let allocated = COLUMNS.iter().position(|c| c.title == "ALLOCATED");
             allocated.into_iter().for_each(|at| hidden.hide(at));
         }
-        let view = table::View {
+        let view = View {
             cursor: Some(self.selected),
             offset: scrolled(self.selected, rows.len(), height),
-            hidden,
-            ..table::View::default()
+            columns: ColumnChoice { hidden, ..ColumnChoice::default() },
+            descending: false,
         };
-        let cell = |column: &Column<Played>, (n, played): &(usize, &Played)| {
-            if column.title.is_empty() {
-                Cell::new(letter(*n), role(*n))
-            } else {
-                (column.cell)(played, theme)
-            }
+        for (y, (n, _)) in (area.y + 1..area.bottom()).zip(rows.iter().skip(view.offset)) {
+            put_glyph(buffer, area.x + 1, y, letter(*n), theme.style(role(*n)));
+        }
+        let cell = |column: &Column<Played>, (_, played): &(usize, &Played)| {
+            (column.cell)(played, &theme.zone)
         };
-        table::draw(COLUMNS, &rows, cell, &view, area, buffer, theme);
+        draw(COLUMNS, &rows, cell, &view, area, buffer, theme);
     }
 
     /// Returns remarks on the setting under the cursor, and the overall conclusion.
@@ -310,7 +312,7 @@ fn row_of(value: Bytes, top: Bytes, plot: Rect) -> u16 {
 
 impl Screen for WhatifScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         let Some(device) = self.device() else {
             return;
         };

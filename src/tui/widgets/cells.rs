@@ -1,60 +1,13 @@
 //! Helpers that fit text into a fixed number of terminal columns.
 
-use std::borrow::Cow;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
 
-use crate::tui::theme::{ASCII, Role, Theme};
+use crate::export::glyphs::ASCII;
+use crate::export::text_width::{columns, fit};
+use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
-
-/// Returns the number of columns of `text`.
-pub fn columns(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.width() }
-}
-
-/// Truncates `text` to at most `width` columns. Truncated text ends with `ellipsis`, which is one column wide.
-pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
-    if columns(text) <= width {
-        return Cow::Borrowed(text);
-    }
-    let mut fitting = String::new();
-    let mut used = 0;
-    for grapheme in text.graphemes(true) {
-        let more = grapheme.width();
-        if used + more + 1 > width {
-            break;
-        }
-        fitting.push_str(grapheme);
-        used += more;
-    }
-    if width > 0 {
-        fitting.push_str(ellipsis);
-    }
-    Cow::Owned(fitting)
-}
-
-/// Truncates `text` to at most `width` columns, like [`fit`], but in the middle instead of at the end.
-pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
-    if columns(text) <= width || width == 0 {
-        return fit(text, width, ellipsis);
-    }
-    let max_tail = (width - 1) / 2;
-    let (mut tail, mut used) = (text.len(), 0);
-    for (at, grapheme) in text.grapheme_indices(true).rev() {
-        used += grapheme.width();
-        if used > max_tail {
-            break;
-        }
-        tail = at;
-    }
-    let tail = &text[tail..];
-    let head = fit(text, width - columns(tail), ellipsis);
-    Cow::Owned(format!("{head}{tail}"))
-}
 
 /// Joins the parts of a line that fit into `width` columns. The most important part comes first.
 pub fn join_fitting(parts: &[String], width: u16) -> String {
@@ -183,6 +136,7 @@ pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
             symbol if symbol.is_ascii() => {}
             // The collector marks truncated text with an ellipsis, which has an ASCII replacement.
             "…" => drop(cell.set_symbol(ASCII.ellipsis)),
+            "–" => drop(cell.set_symbol(ASCII.absent)),
             _ => drop(cell.set_symbol("?")),
         }
     }
@@ -191,19 +145,6 @@ pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn never_cuts_wide_characters() {
-        assert_eq!(fit("train.py", 8, "…"), "train.py");
-        assert_eq!(fit("train.py", 5, "…"), "trai…");
-        assert_eq!(fit("数据集训练", 5, "…"), "数据…");
-        assert_eq!(fit("abc", 0, "…"), "");
-        assert_eq!(fit_middle("train.py", 8, "…"), "train.py");
-        assert_eq!(fit_middle("model.weight", 7, "…"), "mod…ght");
-        assert_eq!(fit_middle("数据集训练", 7, "…"), "数据…练");
-        assert_eq!(fit_middle("abc", 1, "…"), "…");
-        assert_eq!(fit_middle("abc", 0, "…"), "");
-    }
 
     #[test]
     fn joins_only_whole_parts() {

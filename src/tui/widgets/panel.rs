@@ -40,7 +40,7 @@ pub fn panel(
     let borders =
         if rect.width < area.width { Borders::ALL } else { Borders::TOP | Borders::BOTTOM };
     let title = Line::styled(format!(" {title} "), theme.style(Role::Title));
-    let block = Block::new().borders(borders).border_set(theme.glyphs.border);
+    let block = Block::new().borders(borders).border_set(theme.border());
     block.border_style(theme.style(Role::Dim)).title(title).render(rect, buffer);
     inner
 }

@@ -6,13 +6,14 @@ use ratatui::style::Style;
 
 use super::cells::put_glyph;
 use super::plot::{edge_labels, plot};
-use super::time_axis::{AxisMark, TimeAxis};
+use super::time_axis::AxisMark;
 use super::timeline::{Mark, legend};
+use crate::dashboard::time_axis::TimeAxis;
+use crate::dashboard::times::span_text;
 use crate::model::history::{History, PoolMetric, SeriesKey, Span};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::time_axis::span_text;
 
 pub struct PoolChart<'a> {
     pub history: &'a History,

@@ -1,29 +1,14 @@
-//! The time axis under a chart.
+//! Draws the time axis under a chart.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{columns, put, put_glyph, put_right};
-use crate::model::units::{Millis, Mono, UnixMillis};
+use super::cells::{put, put_glyph, put_right};
+use crate::dashboard::time_axis::TimeAxis;
+use crate::dashboard::times::span_text;
+use crate::export::text_width::columns;
+use crate::model::units::{Millis, UnixMillis};
 use crate::tui::theme::{Role, Theme};
-
-/// A chart's time window.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TimeAxis {
-    pub end: Mono,
-    pub length: Millis,
-    /// End of the window, or `None` if the window ends now.
-    pub past: Option<AxisEnd>,
-}
-
-/// End of a past window.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AxisEnd {
-    /// Wall-clock time of the end.
-    pub time: UnixMillis,
-    /// Time since the end; 0 if the window does not move, as in a printed chart.
-    pub ago: Millis,
-}
 
 /// An event in a column, drawn as a letter on the axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,11 +22,6 @@ pub struct AxisMark {
 const NOW_WIDTH: u16 = 3;
 
 impl TimeAxis {
-    /// Returns a window of `length` that ends at the current time `end`.
-    pub fn until(end: Mono, length: Millis) -> Self {
-        Self { end, length, past: None }
-    }
-
     /// Draws the axis line under `plot`, with its marks and times. The times are ages, or clock times if the window
     /// does not end now. A time that would hide a mark is moved or omitted, except `now`: marks move to its left.
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
@@ -92,17 +72,6 @@ impl TimeAxis {
         }
     }
 
-    /// Returns the column of a time in a chart of `width` columns, or `None` if the time is outside the window.
-    pub fn column(&self, time: Mono, width: u16) -> Option<u16> {
-        if time > self.end {
-            return None;
-        }
-        // Use the same column boundaries as the columns of a series.
-        let step = (self.length.0 / u64::from(width.max(1))).max(1);
-        let back = (self.end.0 / step).checked_sub(time.0 / step)?;
-        width.checked_sub(1)?.checked_sub(u16::try_from(back).ok()?)
-    }
-
     fn tick_text(&self, back: Millis, theme: &Theme) -> String {
         match self.past {
             Some(past) => self.clock(UnixMillis(past.time.0 - signed(back)), theme),
@@ -146,22 +115,11 @@ fn signed(millis: Millis) -> i64 {
     i64::try_from(millis.0).unwrap_or(i64::MAX)
 }
 
-/// Formats a short duration for axes and ages, such as `10m`, `1h` or `30s`.
-pub fn span_text(span: Millis) -> String {
-    let seconds = span.0 / 1_000;
-    match seconds {
-        s if s < 60 => format!("{s}s"),
-        s if s < 3_600 && s % 60 != 0 && s < 600 => format!("{}m{:02}", s / 60, s % 60),
-        s if s < 3_600 => format!("{}m", s / 60),
-        s if s < 86_400 && s % 3_600 >= 60 => format!("{}h{:02}", s / 3_600, s % 3_600 / 60),
-        s if s < 86_400 => format!("{}h", s / 3_600),
-        s => format!("{}d{:02}", s / 86_400, s % 86_400 / 3_600),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dashboard::time_axis::AxisEnd;
+    use crate::model::units::Mono;
     use crate::tui::theme::Palette;
 
     fn drawn(axis: TimeAxis, width: u16) -> String {
@@ -210,29 +168,5 @@ mod tests {
             ..axis
         };
         assert_eq!(marked(past, 32, &[20]), "11:04---------------x------12:04");
-    }
-
-    #[test]
-    fn finds_the_column_of_a_time() {
-        let axis = TimeAxis { end: Mono(100_000), length: Millis(10_000), past: None };
-        let of = |at| axis.column(Mono(at), 10);
-        assert_eq!([of(100_000), of(99_000), of(91_999)], [Some(9), Some(8), Some(0)]);
-        assert_eq!([of(90_999), of(100_500), of(101_000)], [None; 3]);
-    }
-
-    #[test]
-    fn formats_durations_in_a_few_characters() {
-        for (ms, words) in [
-            (0, "0s"),
-            (59_000, "59s"),
-            (60_000, "1m"),
-            (90_000, "1m30"),
-            (600_000, "10m"),
-            (3_600_000, "1h"),
-            (11_520_000, "3h12"),
-            (90_000_000, "1d01"),
-        ] {
-            assert_eq!(span_text(Millis(ms)), words);
-        }
     }
 }

@@ -4,9 +4,11 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{columns as columns_of, put_glyph, put_line, put_line_right};
+use super::cells::{put_glyph, put_line, put_line_right};
 use super::plot::{edge_labels, plot};
-use super::time_axis::{AxisMark, TimeAxis};
+use super::time_axis::AxisMark;
+use crate::dashboard::time_axis::TimeAxis;
+use crate::export::text_width::columns as columns_of;
 use crate::model::history::{Level, Series};
 use crate::model::units::{Bytes, Mono};
 use crate::tui::theme::{Role, Theme};

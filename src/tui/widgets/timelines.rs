@@ -3,8 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::time_axis::TimeAxis;
 use super::timeline::{Mark, Timeline};
+use crate::dashboard::time_axis::TimeAxis;
 use crate::tui::theme::Theme;
 
 /// Minimum width of a useful chart.

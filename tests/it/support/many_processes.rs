@@ -149,6 +149,6 @@ impl TestApp {
     }
 
     pub fn pids(&self) -> Vec<u32> {
-        self.app.rows.iter().map(|row| row.pid().0).collect()
+        self.app.host.processes.rows.iter().map(|row| row.pid().0).collect()
     }
 }

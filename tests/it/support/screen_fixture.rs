@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gputop::dashboard::recording::Recording;
 use gputop::dashboard::return_point::ReturnPoint;
 use gputop::incident::Watcher;
 use gputop::model::pool::PoolMap;
 use gputop::model::units::Mono;
 use gputop::protocol::{Line, Position, Update};
 use gputop::source::replay::Recording as File;
-use gputop::tui::app::{App, Recording};
+use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::screen::{Screen, ScreenDef};
 use gputop::tui::screens::SCREENS;
@@ -45,7 +46,6 @@ pub fn app_at(
     let recording = (!live).then(|| Recording {
         name: "demo".into(),
         reason: None,
-        guide: None,
         repeats: false,
         return_point: ReturnPoint::default(),
         position,

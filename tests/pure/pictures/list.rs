@@ -79,7 +79,7 @@ fn fix() -> String {
         if let Some(key) = key {
             let event = KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE);
             if let (Effect::Copy(copied), _) = view.key(event, &mut app) {
-                app.message = Some(copied.sent_words());
+                app.ui.message = Some(copied.sent_words());
             }
         }
         let area = Rect::new(0, 0, 100, 30);

@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use gputop_allocator::warnings::{PoolSamples, Sample, before_failure};
+use gputop_allocator::pool_history::PoolHistory;
+use gputop_allocator::warnings::before_failure;
 use gputop_model::event::{Event, Observation, OomCountIncreased};
-use gputop_model::frame::{Frame, MAX_GPUS, MAX_TRACKED_POOLS};
+use gputop_model::frame::{Frame, MAX_GPUS};
 use gputop_model::gpu::Gpu;
 use gputop_model::pool::Pool;
 use gputop_model::pool_location::{gpu_of, listed};
@@ -44,7 +45,7 @@ type GpuUsage = (Mono, Vec<ProcessUsage>);
 
 #[derive(Debug, Default)]
 pub struct RecentHistory {
-    pools: HashMap<(ProcessKey, u32), PoolSamples>,
+    pools: PoolHistory,
     processes: HashMap<ProcessKey, SeenProcess>,
     usage: HashMap<GpuUuid, VecDeque<GpuUsage>>,
     newest: Arc<Frame>,
@@ -62,12 +63,7 @@ impl RecentHistory {
     /// measured with the monotonic clock.
     pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
         self.newest = Arc::clone(frame);
-        for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
-            let key = (pool.process, pool.ordinal);
-            let free = gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
-            let watch = self.pools.entry(key).or_default();
-            watch.push(Sample::new(frame.mono, &pool.stats, free));
-        }
+        self.pools.push(frame);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let started = process.key.start.0.saturating_mul(1_000).checked_div(ticks);
             let age = started.map(|started| frame.mono.since(Mono(started)));
@@ -100,9 +96,6 @@ impl RecentHistory {
 
     fn drop_old(&mut self) {
         let now = self.newest.mono;
-        let is_new =
-            |watch: &PoolSamples| watch.last_at().is_some_and(|at| now.since(at) < RETENTION);
-        self.pools.retain(|_, watch| is_new(watch));
         self.processes.retain(|_, seen| now.since(seen.last) < RETENTION);
         self.usage.retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < RETENTION));
         self.drop_surplus();
@@ -111,10 +104,6 @@ impl RecentHistory {
     /// Drops what is not in the newest frame if there is too much of it. A host whose clock stands still never becomes
     /// too old.
     fn drop_surplus(&mut self) {
-        if self.pools.len() > MAX_TRACKED_POOLS {
-            let listed = self.newest.pool_keys();
-            self.pools.retain(|key, _| listed.contains(key));
-        }
         if self.processes.len() > MAX_TRACKED_PROCESSES {
             let list = self.newest.processes.iter().flat_map(|processes| &*processes.list);
             let listed: HashSet<ProcessKey> = list.map(|process| process.key).collect();
@@ -128,7 +117,7 @@ impl RecentHistory {
 
     /// Drops the measurements at or after `time`.
     pub fn forget_from(&mut self, time: Mono) {
-        self.pools.values_mut().for_each(|samples| samples.forget_from(time));
+        self.pools.forget_from(time);
         self.usage.values_mut().for_each(|ring| ring.retain(|(at, _)| *at < time));
     }
 
@@ -186,10 +175,10 @@ impl RecentHistory {
         gpu: Option<&Gpu>,
         rose: Option<&OomCountIncreased>,
     ) -> Measured {
-        let samples = self.pools.get(&key).map(PoolSamples::samples);
-        let Some(samples) = samples.filter(|s| !s.is_empty()) else {
+        let samples = self.pools.samples(key);
+        if samples.is_empty() {
             return Measured::default();
-        };
+        }
         let computes = gpu.is_some_and(|gpu| self.computes(gpu, process));
         let before = before_failure(&samples, computes);
         let from_start = self.processes.get(&process).is_some_and(|seen| seen.from_start);

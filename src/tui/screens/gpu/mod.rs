@@ -7,21 +7,24 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use self::facts::{dimmed, facts_of};
-use super::gpu_columns::{has_pools, legend, notes, parts};
+use super::gpu_table::{legend, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
+use crate::dashboard::gpu_columns::notes;
+use crate::dashboard::memory_parts::has_pools;
+use crate::dashboard::rows::ProcessRow;
+use crate::export::text_width::columns;
 use crate::model::accounting::account_pools;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_left};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{columns, put_all, put_line, put_line_right};
+use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{
     Fact, capacity, draw as draw_facts, line_width, lines as fact_lines,
 };
@@ -44,7 +47,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("while shown", "Read only while this screen is open, because the call takes 2 to 40 ms."),
         ("once", "Read once, when gputop opened the GPU."),
     ],
-    sample: |app| Some(Box::new(GpuScreen::new(app.frame.gpus.first()?.uuid.clone()))),
+    sample: |app| Some(Box::new(GpuScreen::new(app.host.frame.gpus.first()?.uuid.clone()))),
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,11 +83,11 @@ impl GpuScreen {
     }
 
     fn gpu<'a>(&self, app: &'a App) -> Option<&'a Gpu> {
-        app.frame.gpus.iter().find(|gpu| gpu.uuid == self.uuid)
+        app.host.frame.gpus.iter().find(|gpu| gpu.uuid == self.uuid)
     }
 
     fn gpu_rows<'a>(&self, app: &'a App) -> impl Iterator<Item = &'a ProcessRow> {
-        app.rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
+        app.host.processes.rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
     }
 
     fn rows(&self, app: &App) -> Vec<ProcessRow> {
@@ -93,7 +96,7 @@ impl GpuScreen {
 
     /// Moves forward or backward by a number of GPUs. Does nothing beyond the first or last GPU.
     fn switch(&mut self, app: &App, step: isize) -> Effect {
-        let gpus = &app.frame.gpus;
+        let gpus = &app.host.frame.gpus;
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
         let to = at.unwrap_or(0).checked_add_signed(step);
         let Some(gpu) = to.and_then(|to| gpus.get(to)) else {
@@ -130,7 +133,7 @@ impl GpuScreen {
             let text = gpu.map_or("No process uses this GPU".into(), |why| {
                 format!("Process list not available: {why}")
             });
-            put_line(buffer, margin(area), &text, Role::Dim, &app.theme);
+            put_line(buffer, margin(area), &text, Role::Dim, &app.ui.theme);
             return;
         }
         draw_processes(app, &rows, self.cursor, self.pane == Pane::Processes, area, buffer);
@@ -141,18 +144,18 @@ impl GpuScreen {
         let shown = capacity(area, MIN_FACTS);
         let first = self.scroll.first(lines.len(), shown);
         let last = lines.len().saturating_sub(shown);
-        draw_facts(&lines, first, area, MIN_FACTS, buffer, &app.theme);
+        draw_facts(&lines, first, area, MIN_FACTS, buffer, &app.ui.theme);
         if last > 0 && self.pane == Pane::Processes {
-            let tab = app.keymap.label(Action::NextPane);
+            let tab = app.ui.keymap.label(Action::NextPane);
             let hint = format!("{last} more lines, {tab} scrolls ");
-            put_line_right(buffer, row(area, area.y - 1), &hint, Role::Dim, &app.theme);
+            put_line_right(buffer, row(area, area.y - 1), &hint, Role::Dim, &app.ui.theme);
         }
     }
 }
 
 /// Returns the fact lines of a GPU for an area. Facts of an unresponsive GPU are dimmed.
 fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
-    let facts = facts_of(gpu, &app.frame, &app.theme);
+    let facts = facts_of(gpu, &app.host.frame, &app.ui.theme);
     let facts = match gpu.health.state {
         HealthState::Answering => facts,
         _ => dimmed(facts),
@@ -162,14 +165,16 @@ fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
 
 /// Draws the title `GPU 0  NVIDIA H200  0000:3b:00` and the messages about the GPU.
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let name = format!("GPU {}  {}", gpu.index, gpu.name);
     let mut pieces = vec![(name.as_str(), theme.style(Role::Title))];
-    let notes = notes(gpu, &app.frame);
+    let notes = notes(gpu, &app.host.frame);
     let bus = gpu.board.pci_bus.value().map(|bus| (bus.as_str(), Role::Dim));
     let bus = bus.filter(|_| !is_small(area));
     let mut left = usize::from(area.width.saturating_sub(1)).saturating_sub(columns(&name));
-    for (text, role) in bus.into_iter().chain(notes.iter().map(|note| (&*note.text, note.role))) {
+    for (text, role) in
+        bus.into_iter().chain(notes.iter().map(|note| (&*note.text, note.emphasis.into())))
+    {
         let Some(rest) = left.checked_sub(columns(text) + 2) else {
             break;
         };
@@ -178,7 +183,7 @@ fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         pieces.push((text, theme.style(role)));
     }
     let end = put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
-    if let Some(split) = account_pools(gpu, app.frame.pools.as_ref()) {
+    if let Some(split) = account_pools(gpu, app.host.frame.pools.as_ref()) {
         let [_, rest] = split_left(row(area, area.y), end + 3 - area.x);
         let [_, legend_area] = split_left(rest, rest.width.saturating_sub(MAX_LEGEND_WIDTH));
         legend([split].iter(), legend_area, has_pools(&split), buffer, theme);
@@ -193,12 +198,12 @@ impl Screen for GpuScreen {
                 margin(area),
                 "The driver no longer reports this GPU",
                 Role::Warn,
-                &app.theme,
+                &app.ui.theme,
             );
             return;
         };
         draw_title(gpu, app, area, buffer);
-        if let Some(split) = account_pools(gpu, app.frame.pools.as_ref())
+        if let Some(split) = account_pools(gpu, app.host.frame.pools.as_ref())
             && area.height > 1
         {
             bar::draw(
@@ -206,7 +211,7 @@ impl Screen for GpuScreen {
                 area.x + 1,
                 area.y + 1,
                 area.width.saturating_sub(2),
-                &parts(&split, has_pools(&split), &app.theme),
+                &parts(&split, has_pools(&split), &app.ui.theme),
             );
         }
         let parts = self.parts(app, area);
@@ -284,7 +289,7 @@ impl Screen for GpuScreen {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        action != Action::NextGpu || app.frame.gpus.len() > 1
+        action != Action::NextGpu || app.host.frame.gpus.len() > 1
     }
 
     fn footer(&self) -> &'static [Action] {

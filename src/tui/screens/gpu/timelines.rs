@@ -14,20 +14,20 @@ use crate::tui::widgets::timelines::Timelines;
 
 /// Draws as many of the GPU charts as fit.
 pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
-    let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
+    let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
     let total = gpu.memory.total.get().unwrap_or(Bytes(1));
     let mut charts = vec![
         Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
         Timeline::percent("SM", series(GpuMetric::Sm)),
     ];
     charts.extend(bandwidth_and_power(gpu, app));
-    Timelines { charts, axis: app.time_axis(None), marks: marks::of_gpu(app, &gpu.uuid) }
-        .draw(area, buffer, &app.theme);
+    Timelines { charts, axis: app.host.time_axis(None), marks: marks::of_gpu(app, &gpu.uuid) }
+        .draw(area, buffer, &app.ui.theme);
 }
 
 /// Returns the charts of memory bandwidth and power.
 pub fn bandwidth_and_power<'a>(gpu: &Gpu, app: &'a App) -> [Timeline<'a>; 2] {
-    let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
+    let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
     let cap = gpu.power_cap.get().or(gpu.board.power_cap_default.get());
     let cap = cap.map_or(1_000, |cap| cap.0 / 1_000);
     let power = Timeline {

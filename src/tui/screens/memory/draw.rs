@@ -8,14 +8,15 @@ use super::analysed_map::AnalysedMap;
 use super::figures::down;
 use super::state::{Pane, Shown};
 use super::text::card_name;
+use crate::dashboard::rows::ProcessRow;
+use crate::export::text_width::fit;
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 use crate::tui::marks;
-use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_top};
 use crate::tui::widgets::bar::{self, Part};
-use crate::tui::widgets::cells::{fit, put, put_all, put_line, put_lines, put_right, wrap_words};
+use crate::tui::widgets::cells::{put, put_all, put_line, put_lines, put_right, wrap_words};
 use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
 use crate::tui::widgets::segment_map::CellContents;
@@ -206,7 +207,7 @@ impl Shown<'_> {
 
     fn without_map(&self, area: Rect, buffer: &mut Buffer) {
         let pool = (self.pool.process, self.pool.ordinal);
-        let missing = self.app.no_map.as_ref().filter(|(of, _)| *of == pool);
+        let missing = self.app.host.no_map.as_ref().filter(|(of, _)| *of == pool);
         let text = missing.map_or("MAP  reading".to_owned(), |(_, why)| format!("MAP  {why}"));
         let lines = wrap_words(&text, usize::from(area.width));
         let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
@@ -232,7 +233,7 @@ impl Shown<'_> {
     /// Describes the largest allocated block in a cell and its holder, if the holder is known: `# 27M held by
     /// model.emb.weight (parameters)`.
     fn owner_text(&self, cell: &CellContents<'_>) -> Option<String> {
-        let reading = self.app.holders.of(self.screen.process)?;
+        let reading = self.app.host.holders.of(self.screen.process)?;
         let blocks = cell.blocks.iter().filter(|block| block.state == BlockState::Allocated);
         let largest = blocks.max_by_key(|block| block.size)?;
         let owner = reading.owner_text(self.pool.ordinal, largest.address)?;
@@ -351,10 +352,10 @@ impl Shown<'_> {
             .and_then(|gpu| gpu.memory.total.get())
             .unwrap_or(self.pool.stats.reserved_peak);
         PoolChart {
-            history: &self.app.history,
+            history: &self.app.host.history,
             process: self.screen.process,
             ordinal: self.pool.ordinal,
-            axis: self.app.time_axis(None),
+            axis: self.app.host.time_axis(None),
             marks: marks::of_process(self.app, self.screen.process, None),
             top,
         }

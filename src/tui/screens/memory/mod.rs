@@ -19,13 +19,13 @@ use ratatui::layout::{Position, Rect};
 use self::analysed_map::AnalysedMap;
 pub use self::state::MemoryScreen;
 use self::state::Pane;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::marks;
-use crate::tui::rows::ProcessRow;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -77,8 +77,9 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| {
         // Prefer the process with the most idle memory, because its screen shows the most detail.
         let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
-        let with_pool = app.rows.iter().filter(|row| row.pool().is_some()).max_by_key(idle);
-        let row = with_pool.or(app.rows.first())?;
+        let with_pool =
+            app.host.processes.rows.iter().filter(|row| row.pool().is_some()).max_by_key(idle);
+        let row = with_pool.or(app.host.processes.rows.first())?;
         Some(Box::new(MemoryScreen::new(row.id())))
     },
 };
@@ -155,8 +156,11 @@ impl Screen for MemoryScreen {
         let Some(ordinal) = self.pool(app).map(|pool| pool.ordinal) else {
             return;
         };
-        let mine =
-            app.map.as_ref().filter(|map| map.process == self.process && map.ordinal == ordinal);
+        let mine = app
+            .host
+            .map
+            .as_ref()
+            .filter(|map| map.process == self.process && map.ordinal == ordinal);
         let Some(map) = mine else {
             self.analysed_map = None;
             return;

@@ -4,12 +4,12 @@ use super::analysed_map::AnalysedMap;
 use super::figures::Figures;
 use crate::allocator::warnings::Note;
 use crate::dashboard::pools;
+use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::units::GpuUuid;
 use crate::tui::app::App;
-use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, no_more_gpus};
 use crate::tui::theme::Theme;
 use crate::tui::widgets::segment_map::MapPane;
@@ -71,7 +71,7 @@ impl MemoryScreen {
 
     /// Returns the pools of the process, ordered by device index.
     pub(super) fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
-        let pools = app.frame.pools.as_ref();
+        let pools = app.host.frame.pools.as_ref();
         let mut list: Vec<&Pool> =
             pools.into_iter().flat_map(|pools| pools.of(self.process)).collect();
         list.sort_unstable_by_key(|pool| pool.ordinal);
@@ -83,7 +83,7 @@ impl MemoryScreen {
     pub(super) fn pool<'a>(&self, app: &'a App) -> Option<&'a Pool> {
         let devices = self.devices(app);
         let opened = |pool: &&&Pool| {
-            let on = pools::gpu_of(&app.frame, pool).map(|gpu| &gpu.uuid);
+            let on = pools::gpu_of(&app.host.frame, pool).map(|gpu| &gpu.uuid);
             on.is_some() && on == self.gpu.as_ref()
         };
         devices
@@ -98,17 +98,17 @@ impl MemoryScreen {
         Shown {
             screen: self,
             app,
-            theme: &app.theme,
+            theme: &app.ui.theme,
             pool,
-            gpu: pools::gpu_of(&app.frame, pool),
-            notes: app.pool_notes(self.process, pool.ordinal),
-            figures: Figures::of(&app.frame, pool, self.analysed_map.as_ref()),
+            gpu: pools::gpu_of(&app.host.frame, pool),
+            notes: app.host.pool_notes(self.process, pool.ordinal),
+            figures: Figures::of(&app.host.frame, pool, self.analysed_map.as_ref()),
             wide,
         }
     }
 
     pub(super) fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let mut rows = app.all_rows.iter().filter(|r| r.id().key == self.process);
+        let mut rows = app.host.processes.all_rows.iter().filter(|r| r.id().key == self.process);
         let first = rows.clone().next();
         rows.find(|row| row.id().gpu == self.gpu).or(first)
     }

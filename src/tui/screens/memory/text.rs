@@ -10,6 +10,9 @@ use crate::allocator::fragmentation::{Fragmentation, StreamPool};
 use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
 use crate::dashboard::pools;
+use crate::dashboard::rows::ProcessRow;
+use crate::dashboard::times::span_text;
+use crate::export::text_width::fit;
 use crate::model::gpu::Gpu;
 use crate::model::history::SeriesKey;
 use crate::model::pool::Pool;
@@ -18,12 +21,10 @@ use crate::model::stack::StackTrigger;
 use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::rows::ProcessRow;
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{fit, join_fitting, wrap_words};
+use crate::tui::widgets::cells::{join_fitting, wrap_words};
 use crate::tui::widgets::segment_map::{pool_text, stream_text};
-use crate::tui::widgets::time_axis::span_text;
 
 /// A line of the memory accounting.
 pub(super) struct AccountingRow {
@@ -58,19 +59,19 @@ pub(super) fn stack_lines(
     width: u16,
     max_lines: usize,
 ) -> Vec<(String, Role)> {
-    let Some(stack) = app.stacks(process).next() else {
+    let Some(stack) = app.host.stacks(process).next() else {
         return Vec::new();
     };
     let stack = match stack {
         Ok(stack) => stack,
         Err(why) => return vec![(format!("Python stack  {why}"), Role::Dim)],
     };
-    let why = stacks::why_text(stack, app.frame.mono);
+    let why = stacks::why_text(stack, app.host.frame.mono);
     let mut lines = vec![(format!("Python stack  {why}"), Role::Dim)];
     let mut frames = wrap_words(&stacks::frames_text(stack), usize::from(width.max(10)));
     if frames.len() > max_lines {
         let rest = frames.split_off(max_lines - 1).join(" ");
-        frames.push(fit(&rest, usize::from(width), app.theme.glyphs.ellipsis).into_owned());
+        frames.push(fit(&rest, usize::from(width), app.ui.theme.glyphs.ellipsis).into_owned());
     }
     lines.extend(frames.into_iter().map(|line| (line, Role::Text)));
     lines
@@ -276,10 +277,10 @@ impl Shown<'_> {
     }
 
     fn process_line(&self) -> AccountingRow {
-        let vram = pools::vram(&self.app.frame, self.pool);
+        let vram = pools::vram(&self.app.host.frame, self.pool);
         let peak = self.gpu.and_then(|gpu| {
             let key = SeriesKey::Vram(self.screen.process, gpu.uuid.clone());
-            self.app.history.series(&key)?.peak_until(self.app.frame.mono)
+            self.app.host.history.series(&key)?.peak_until(self.app.host.frame.mono)
         });
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let peak = peak.map_or(String::new(), |peak| gib(Bytes(peak as u64)));
@@ -306,7 +307,7 @@ impl Shown<'_> {
             Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),
             None => format!("cuda:{}", self.pool.ordinal),
         };
-        let clock = self.theme.clock(self.app.frame.time, "%Y-%m-%d %H:%M:%S");
+        let clock = self.theme.clock(self.app.host.frame.time, "%Y-%m-%d %H:%M:%S");
         let mut text = format!("{name} {pid}  {device}  {}  {clock}\n", self.pool.library);
         let _ = writeln!(text, "{}", self.figures.headline());
         let _ = writeln!(text, "{:<12}  {:<39}{:>9}{:>9}", "", "", "GiB", "PEAK");
@@ -332,7 +333,7 @@ impl Shown<'_> {
 
     /// Returns the wall-clock time of a past event.
     pub(super) fn clock(&self, at: Mono) -> String {
-        let frame = &self.app.frame;
+        let frame = &self.app.host.frame;
         let back = i64::try_from(frame.mono.since(at).0).unwrap_or(0);
         let time = UnixMillis(frame.time.0.saturating_sub(back));
         self.theme.clock(time, "%H:%M")
@@ -376,7 +377,7 @@ impl Shown<'_> {
     }
 
     pub(super) fn is_stack_requested(&self) -> bool {
-        self.app.stacks(self.screen.process).next().is_some_and(|stack| {
+        self.app.host.stacks(self.screen.process).next().is_some_and(|stack| {
             stack.as_ref().map_or(true, |stack| stack.why == StackTrigger::Request)
         })
     }
@@ -446,7 +447,7 @@ impl Shown<'_> {
             Some(read) => read.map.at,
             None => self.pool.at,
         };
-        ago(self.app.frame.mono, at)
+        ago(self.app.host.frame.mono, at)
     }
 
     pub(super) fn map_state(&self) -> String {

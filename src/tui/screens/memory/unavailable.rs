@@ -6,11 +6,11 @@ use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use super::state::MemoryScreen;
 use super::text::stack_lines;
 use crate::dashboard::pools;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
 use crate::tui::marks;
-use crate::tui::rows::ProcessRow;
 use crate::tui::screen::Screen;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
@@ -22,7 +22,7 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     let why = match row {
         Some(row) if row.ended().is_some() => "the process has exited".to_owned(),
         None => "the process no longer uses the GPU".to_owned(),
-        Some(_) => pools::why_no_pool(&app.frame, screen.process).to_string(),
+        Some(_) => pools::why_no_pool(&app.host.frame, screen.process).to_string(),
     };
     let reported = row.into_iter().flat_map(ProcessRow::reported_pools);
     let mut lines: Vec<String> = reported.map(reported_text).collect();
@@ -66,7 +66,7 @@ pub(super) fn chart_area(screen: &MemoryScreen, app: &App, area: Rect) -> Option
 }
 
 pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.theme;
+    let theme = &app.ui.theme;
     let name = screen.row(app).map_or("process".into(), ProcessRow::program);
     let [title, below, plot, rest] = areas(screen, app, area);
     let words = format!("{name} {}", screen.process.pid);
@@ -101,15 +101,16 @@ fn reported_text(pool: &ReportedPool) -> String {
 /// Returns the pool chart of an exited process.
 fn chart<'a>(screen: &MemoryScreen, app: &'a App) -> Option<PoolChart<'a>> {
     let ended = screen.exited_at(app)?;
-    let ordinal = app.history.pools_of(screen.process).into_iter().next()?;
-    let total =
-        |uuid: &GpuUuid| app.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?.memory.total.get();
+    let ordinal = app.host.history.pools_of(screen.process).into_iter().next()?;
+    let total = |uuid: &GpuUuid| {
+        app.host.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?.memory.total.get()
+    };
     let exit = &screen.row(app)?.ended()?.exit;
     Some(PoolChart {
-        history: &app.history,
+        history: &app.host.history,
         process: screen.process,
         ordinal,
-        axis: app.time_axis(Some(ended)),
+        axis: app.host.time_axis(Some(ended)),
         marks: marks::of_process(app, screen.process, Some(ended)),
         top: exit.gpus.iter().find_map(total).unwrap_or(Bytes::gib(1)),
     })

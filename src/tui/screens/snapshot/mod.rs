@@ -70,7 +70,7 @@ pub const DEF: ScreenDef = ScreenDef {
 
 impl Screen for SnapshotScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let theme = &app.theme;
+        let theme = &app.ui.theme;
         if area.height < 2 || area.width < 10 {
             return;
         }

@@ -5,12 +5,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::state::SnapshotScreen;
 use crate::export::snapshot::{NO_TRACE, seconds, settings};
+use crate::export::text_width::{columns, fit};
 use crate::model::units::Bytes;
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row, split_left, split_right, split_top};
-use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
+use crate::tui::widgets::cells::{put, put_line, put_right};
 
 /// Width of the value column.
 const FIGURES: u16 = 42;

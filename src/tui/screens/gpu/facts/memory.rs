@@ -1,11 +1,11 @@
 //! Shows GPU memory in parts that add up to the total.
 
 use super::section::section_facts;
+use crate::dashboard::memory_parts::has_pools;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, Period, Section};
 use crate::model::units::{Bytes, apportion};
-use crate::tui::screens::gpu_columns::has_pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 

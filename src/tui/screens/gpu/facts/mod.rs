@@ -7,12 +7,12 @@ mod section;
 use self::memory::memory_facts;
 use self::mig::mig_facts;
 use self::section::section_facts;
+use crate::dashboard::times::span_text;
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, HealthState, Period, Section};
 use crate::model::units::Mono;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
-use crate::tui::widgets::time_axis::span_text;
 
 pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     let mut list = memory_facts(gpu, frame, theme);

@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
+use crate::dashboard::holder_growth::growth_note;
 use crate::dashboard::pools::gpu_of;
-use crate::export::holders::{growth_note, path_text};
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
-use crate::model::holders::{GroupKey, HeldTensor, HolderClass, HolderGroup, Holders};
+use crate::model::holders::{GroupKey, HeldTensor, HolderGroup, Holders};
 use crate::model::memory_size;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Millis};
-use crate::tui::theme::{Role, Theme};
 
 /// Time between two readings of a process's memory holders while a screen shows them.
 pub const READING_INTERVAL: Millis = Millis(30_000);
@@ -165,37 +164,4 @@ impl HolderRow {
         };
         holders.groups.iter().map(row).collect()
     }
-}
-
-/// Returns the bar glyph and role of a holder class.
-pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
-    let glyphs = &theme.glyphs;
-    match class {
-        HolderClass::Parameter => (glyphs.allocated, Role::Allocated),
-        HolderClass::Gradient => (glyphs.driver, Role::Driver),
-        HolderClass::OptimizerState => (glyphs.other, Role::OtherVram),
-        HolderClass::Buffer => (glyphs.idle, Role::Idle),
-        HolderClass::SavedForBackward => (glyphs.active, Role::Active),
-        HolderClass::Variable => (glyphs.whole, Role::Processes),
-        HolderClass::Unnamed => (glyphs.unattributed, Role::Unattributed),
-        HolderClass::CppStorage => (glyphs.range, Role::ChartRange),
-        HolderClass::GraphPool => (glyphs.retry, Role::Chart),
-        HolderClass::Workspace | HolderClass::Unknown => (glyphs.free, Role::Free),
-    }
-}
-
-/// Returns sentences about the references that keep a tensor alive, and about the tensor's other names.
-pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
-    let path = match path_text(tensor) {
-        Some(path) => format!("Kept alive by {path}"),
-        None => "No reference path known".into(),
-    };
-    let mut words = vec![path];
-    if !tensor.aliases.is_empty() {
-        words.push(format!("Also named {}", tensor.aliases.join(", ")));
-    }
-    if tensor.is_view {
-        words.push("A view: the size shown is that of the entire storage".into());
-    }
-    words
 }

@@ -1,66 +1,72 @@
 //! The columns of the process table, in screen order. A narrow screen hides the columns with the highest priority
 //! numbers first.
 
+use jiff::tz::TimeZone;
+
 use super::rows::ProcessRow;
-use super::theme::{Role, Theme};
-use super::widgets::table::{Cell, Column, First, Hidden, SortKey};
-use super::widgets::time_axis::span_text;
 use crate::allocator::fits::stuck;
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::sizes::gib;
+use crate::dashboard::table::{Cell, Column, Content, First, Hidden, SortKey};
+use crate::dashboard::times::{clock_text, span_text};
 use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
 
-fn vram(row: &ProcessRow, theme: &Theme) -> Cell {
+fn vram(row: &ProcessRow, _: &TimeZone) -> Cell {
     match (row.vram().get(), row.ended()) {
-        (Some(peak), Some(_)) => Cell::new(format!("^{}", gib(peak)), Role::Dim),
+        (Some(peak), Some(_)) => Cell::new(format!("^{}", gib(peak)), Emphasis::Dim),
         (Some(vram), None) => Cell::text(gib(vram)),
-        (None, _) => Cell::absent(theme),
+        (None, _) => Cell::missing(),
     }
 }
 
-fn sm(row: &ProcessRow, theme: &Theme) -> Cell {
-    Cell::reading(&row.sm(), theme, |p| format!("{:.0}", p.0))
+fn sm(row: &ProcessRow, _: &TimeZone) -> Cell {
+    Cell::reading(&row.sm(), |p| format!("{:.0}", p.0))
 }
 
-fn cpu(row: &ProcessRow, theme: &Theme) -> Cell {
-    Cell::reading(&row.live_fact(|f| &f.cpu), theme, |p| format!("{:.0}", p.0))
+fn cpu(row: &ProcessRow, _: &TimeZone) -> Cell {
+    Cell::reading(&row.live_fact(|f| &f.cpu), |p| format!("{:.0}", p.0))
 }
 
-fn rss(row: &ProcessRow, theme: &Theme) -> Cell {
-    Cell::reading(&row.live_fact(|f| &f.rss), theme, |b| b.short())
+fn rss(row: &ProcessRow, _: &TimeZone) -> Cell {
+    Cell::reading(&row.live_fact(|f| &f.rss), |b| b.short())
 }
 
-fn command(row: &ProcessRow, theme: &Theme) -> Cell {
+/// Stands for an unknown command line beside other words.
+const UNKNOWN: &str = "–";
+
+fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
     let command = row.command();
-    let command = command.value().map_or(theme.glyphs.absent, String::as_str);
+    let command = command.value().map_or(UNKNOWN, String::as_str);
     if let Some(ended) = row.ended() {
-        let when = theme.clock(ended.time, "%H:%M");
+        let when = clock_text(ended.time, zone, "%H:%M");
         // Omit the word `exited` to save space if the cause is known, because the cause implies that the process
         // exited.
         let cause = ended.cause().unwrap_or_else(|| "exited".to_owned());
         // Name the program first, and the cause before the arguments, which do not fit on a narrow screen.
         let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
         let text = format!("{program} ({cause} {when}) {arguments}");
-        return Cell::new(text.trim_end(), Role::Warn);
+        return Cell::new(text.trim_end(), Emphasis::Warn);
     }
     match row.run_state() {
-        RunState::Zombie => Cell::new(format!("zombie: {command}"), Role::Bad),
+        RunState::Zombie => Cell::new(format!("zombie: {command}"), Emphasis::Bad),
         // A program that reads files is often blocked briefly. It is stuck only if it uses no CPU meanwhile.
         RunState::Blocked if row.live_fact(|f| &f.cpu).get().is_none_or(|cpu| cpu.0 < 1.0) => {
-            Cell::new(format!("blocked: {command}"), Role::Warn)
+            Cell::new(format!("blocked: {command}"), Emphasis::Warn)
         }
-        RunState::Stopped => Cell::new(format!("stopped: {command}"), Role::Warn),
+        RunState::Stopped => Cell::new(format!("stopped: {command}"), Emphasis::Warn),
         _ => match row.warning() {
-            Some(warning) => Cell::new(format!("{}: {command}", warning.word()), Role::Warn),
+            Some(warning) => Cell::new(format!("{}: {command}", warning.word()), Emphasis::Warn),
+            None if command == UNKNOWN => Cell { emphasis: Emphasis::Normal, ..Cell::missing() },
             None => Cell::text(command),
         },
     }
 }
 
 /// Returns a table cell with a size, or with a dash if the size is unknown.
-fn size(size: Option<Bytes>, theme: &Theme) -> Cell {
-    Cell::known(size.map(gib), theme)
+fn size(size: Option<Bytes>) -> Cell {
+    Cell::known(size.map(gib))
 }
 
 fn size_key(size: Option<Bytes>) -> SortKey {
@@ -68,13 +74,13 @@ fn size_key(size: Option<Bytes>) -> SortKey {
 }
 
 /// Returns a table cell with an error count. Zero is dimmed.
-fn count(row: &ProcessRow, theme: &Theme, role: Role, of: fn(&PoolStats) -> u64) -> Cell {
+fn count(row: &ProcessRow, emphasis: Emphasis, of: fn(&PoolStats) -> u64) -> Cell {
     let Some(pool) = row.pool() else {
-        return Cell::absent(theme);
+        return Cell::missing();
     };
     match of(&pool.stats) {
-        0 => Cell::new("0", Role::Dim),
-        n => Cell::new(n.to_string(), role),
+        0 => Cell::new("0", Emphasis::Dim),
+        n => Cell::new(n.to_string(), emphasis),
     }
 }
 
@@ -90,7 +96,7 @@ const COUNTERS: [&str; 2] = ["RETRY", "OOM"];
 
 /// Returns the columns that are empty in every row, or none if there are no rows. If the rows are grouped, the RANK
 /// column is never hidden, because the group names need its space.
-pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
+pub fn empty(rows: &[ProcessRow], is_grouped: bool) -> Hidden {
     let mut empty = Hidden::default();
     if rows.is_empty() {
         return empty;
@@ -100,8 +106,9 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
             ALWAYS_SHOWN.contains(&column.title) || (is_grouped && column.title == "RANK");
         let is_counter = COUNTERS.contains(&column.title);
         let has_value = |row: &ProcessRow| {
-            let cell = (column.cell)(row, theme);
-            !(cell.is_absent(theme) || is_counter && cell.text == "0")
+            // Any time zone will do: COMMAND, the only column with a time, is always shown.
+            let cell = (column.cell)(row, &TimeZone::UTC);
+            !(cell.is_empty() || is_counter && cell.is_text("0"))
         };
         if !is_kept && !rows.iter().any(has_value) {
             empty.hide(at);
@@ -113,28 +120,19 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
 /// Title of the column with the change in VRAM.
 pub const GROWTH: &str = "GiB/min";
 
-/// Number of character cells in a full SHARE bar.
-const BAR_CELLS: usize = 10;
-
-/// Returns a cell with a bar that shows the process's share of GPU memory: `####...... 42%`.
-fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
-    let Some(share) = row.share_of_gpu() else {
-        return Cell::absent(theme);
-    };
-    let filled = ((share * BAR_CELLS as f64).round() as usize).min(BAR_CELLS);
-    let (full, free) = (theme.glyphs.processes, theme.glyphs.free);
-    let bar = full.repeat(filled) + &free.repeat(BAR_CELLS - filled);
-    Cell::new(format!("{bar}{:>4.0}%", share * 100.0), Role::Processes)
+fn share(row: &ProcessRow, _: &TimeZone) -> Cell {
+    let share = row.share_of_gpu().map(Content::Share);
+    share.map_or_else(Cell::missing, |content| Cell { content, emphasis: Emphasis::Normal })
 }
 
 /// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`. The heading states the unit.
-fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
+fn growth(row: &ProcessRow, _: &TimeZone) -> Cell {
     let is_new = row.ended().is_none() && row.shown_age().is_some_and(|age| age.0 < 60_000);
     match row.growth_text() {
-        Some(text) if text == "0.0" => Cell::new(text, Role::Dim),
-        Some(text) if row.fills_gpu_soon() => Cell::new(text, Role::Warn),
-        None if is_new => Cell::new("new", Role::Dim),
-        text => Cell::known(text, theme),
+        Some(text) if text == "0.0" => Cell::new(text, Emphasis::Dim),
+        Some(text) if row.fills_gpu_soon() => Cell::new(text, Emphasis::Warn),
+        None if is_new => Cell::new("new", Emphasis::Dim),
+        text => Cell::known(text),
     }
 }
 
@@ -149,46 +147,46 @@ macro_rules! columns {
 }
 
 columns! {
-    right "RANK" 4 5, |row, theme| Cell::reading(&row.fact(|f| &f.rank), theme, u32::to_string),
+    right "RANK" 4 5, |row, _| Cell::reading(&row.fact(|f| &f.rank), u32::to_string),
         Smallest |row| SortKey::number(row.fact(|f| &f.rank).get().map(f64::from)),
         "Rank of the process in its job, read from RANK or SLURM_PROCID in its environment.";
-    right "GPU" 4 1, |row, theme| Cell::known(row.gpu_label(), theme),
+    right "GPU" 4 1, |row, _| Cell::known(row.gpu_label()),
         Smallest |row| SortKey::Number(f64::from(row.gpu_index())),
         "NVML index of the GPU, followed by :N for a MIG instance.";
     right "PID" 7 0, |row, _| Cell::text(row.pid().to_string()),
         Smallest |row| SortKey::Number(f64::from(row.pid().0)),
         "Process ID.";
-    left "USER" 8 8, |row, theme| Cell::reading(&row.fact(|f| &f.user), theme, String::clone),
+    left "USER" 8 8, |row, _| Cell::reading(&row.fact(|f| &f.user), String::clone),
         Smallest |row| SortKey::text(row.fact(|f| &f.user).value()),
         "Owner of the process.";
     right "VRAM" 6 1, vram,
         Largest |row| SortKey::whole(row.vram().get().map(|v| v.0)),
         "Device memory of the process in GiB, as reported by the driver; ^ marks the peak of an exited process.";
-    left "SHARE" 15 13, of_gpu,
+    left "SHARE" 15 13, share,
         Largest |row| SortKey::number(row.share_of_gpu()),
         "VRAM of the process as a share of the GPU's memory.";
     right GROWTH 7 14, growth,
         Largest |row| SortKey::number(row.growth()),
         "Growth of the peak VRAM: from the first ten seconds of the last minute to its last ten seconds; unknown for a new process.";
-    right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
+    right "ALLOC" 5 3, |row, _| size(row.allocated()),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";
-    right "RESV" 5 10, |row, theme| size(row.reserved(), theme),
+    right "RESV" 5 10, |row, _| size(row.reserved()),
         Largest |row| size_key(row.reserved()),
         "Memory that the allocator has reserved from the driver, in GiB.";
-    right "IDLE" 5 3, |row, theme| size(row.idle(), theme),
+    right "IDLE" 5 3, |row, _| size(row.idle()),
         Largest |row| size_key(row.idle()),
         "Memory cached by the allocator but not in use by tensors, in GiB.";
-    right "STUCK" 5 4, |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
+    right "STUCK" 5 4, |row, _| size(row.pool().and_then(|pool| stuck(&pool.stats))),
         Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),
         "Part of IDLE in segments with live tensors, usable only for smaller requests; unknown with expandable segments, see the memory map (M).";
-    right "FITS" 5 4, |row, theme| Cell::known(row.fits_text(), theme),
+    right "FITS" 5 4, |row, _| Cell::known(row.fits_text()),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
         "Largest request that would succeed now, in GiB; + marks a minimum: a larger one may succeed, see the memory map (M).";
-    right "RETRY" 5 6, |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
+    right "RETRY" 5 6, |row, _| count(row, Emphasis::Warn, |stats| stats.num_alloc_retries),
         Largest |row| pool_key(row, |stats| Some(stats.num_alloc_retries)),
         "Number of times the allocator flushed its cache.";
-    right "OOM" 3 5, |row, theme| count(row, theme, Role::Bad, |stats| stats.num_ooms),
+    right "OOM" 3 5, |row, _| count(row, Emphasis::Bad, |stats| stats.num_ooms),
         Largest |row| pool_key(row, |stats| Some(stats.num_ooms)),
         "Number of failed requests.";
     right "SM%/5s" 6 9, sm,
@@ -200,10 +198,10 @@ columns! {
     right "RSS" 5 12, rss,
         Largest |row| SortKey::whole(row.live_fact(|f| &f.rss).get().map(|v| v.0)),
         "Resident host memory of the process.";
-    right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_text), theme),
+    right "AGE" 5 6, |row, _| Cell::known(row.shown_age().map(span_text)),
         Largest |row| SortKey::whole(row.shown_age().map(|v| v.0)),
         "Run time of the process, up to its exit if it has exited.";
-    left "CONTAINER" 16 15, |row, theme| Cell::known(row.facts().and_then(Process::container_text), theme),
+    left "CONTAINER" 16 15, |row, _| Cell::known(row.facts().and_then(Process::container_text)),
         Smallest |row| SortKey::text(row.facts().and_then(Process::container_text).as_ref()),
         "Name of the container, or its ID.";
     rest "COMMAND" 16 2, command,

@@ -4,8 +4,8 @@
 //! memory share of each GPU, mean SM use and highest temperature. With even less space, only sums remain. Warnings such
 //! as ` ! 3 too hot` are dropped last.
 
-use super::screens::gpu_columns::notes;
-use super::theme::Role;
+use crate::dashboard::emphasis::Emphasis;
+use crate::dashboard::gpu_columns::notes;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::units::Bytes;
@@ -110,13 +110,13 @@ fn worst(gpus: &[&Gpu], frame: &Frame) -> String {
 }
 
 fn warning(gpus: &[&Gpu], frame: &Frame) -> Option<(u32, String)> {
-    let of_role = |role: Role| {
+    let with = |emphasis: Emphasis| {
         gpus.iter().find_map(|gpu| {
-            let note = notes(gpu, frame).into_iter().find(|note| note.role == role)?;
+            let note = notes(gpu, frame).into_iter().find(|note| note.emphasis == emphasis)?;
             Some((gpu.index, note.text))
         })
     };
-    of_role(Role::Bad).or_else(|| of_role(Role::Warn))
+    with(Emphasis::Bad).or_else(|| with(Emphasis::Warn))
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
+use crate::dashboard::exited::ExitedProcess;
+use crate::dashboard::rows::ProcessRow;
 use crate::model::process::RunState;
 use crate::model::units::Bytes;
-use crate::tui::rows::{ExitedProcess, ProcessRow};
 
 /// Definition of a filter field.
 #[derive(Debug)]

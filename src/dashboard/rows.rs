@@ -6,72 +6,18 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::theme::Theme;
+use super::exited::ExitedProcess;
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::warnings::NoteKind;
 use crate::dashboard::pools;
 use crate::dashboard::sizes::gib_down;
-use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, GpuProcess, HealthState};
 use crate::model::pool::{Pool, PoolStats};
 use crate::model::process::{Process, ProcessKey, RunState, without_interpreter};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
-
-/// An exited process that used a GPU.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ExitedProcess {
-    pub key: ProcessKey,
-    pub exit: Exit,
-    pub time: UnixMillis,
-    pub mono: Mono,
-    /// True if the process exited because of a fatal GPU out-of-memory error.
-    pub is_gpu_oom: bool,
-}
-
-impl ExitedProcess {
-    /// Returns the exited process, or `None` if the event is not an exit of a process that used a GPU.
-    pub fn from_event(event: &Event) -> Option<Self> {
-        let Observation::Exit(exit) = &event.observation else {
-            return None;
-        };
-        if exit.is_candidate {
-            return None;
-        }
-        Some(Self {
-            key: event.process?,
-            exit: Exit::clone(exit),
-            time: event.time,
-            mono: event.mono,
-            is_gpu_oom: false,
-        })
-    }
-
-    /// Returns the cause of the exit: `OOM killer`, `OOM`, `signal 11`, `exit 1`. Returns `None` for a clean exit or an
-    /// unknown cause.
-    pub fn cause(&self) -> Option<String> {
-        if self.exit.oom.killed.get() == Some(true) {
-            return Some("OOM killer".to_owned());
-        }
-        if self.is_gpu_oom {
-            return Some("OOM".to_owned());
-        }
-        let signal = self.exit.signal.get().map(|number| format!("signal {number}"));
-        let code = self.exit.status.get().filter(|code| *code != 0);
-        signal.or_else(|| code.map(|code| format!("exit {code}")))
-    }
-
-    /// Describes the exit with its time: `exited 12:03:58, exit 137, OOM killer`.
-    pub fn words(&self, theme: &Theme, format: &str) -> String {
-        let code = self.exit.status.get().map(|code| format!("exit {code}"));
-        let mut parts = vec![format!("exited {}", theme.clock(self.time, format))];
-        parts.extend(code.clone());
-        parts.extend(self.cause().filter(|cause| Some(cause) != code.as_ref()));
-        parts.join(", ")
-    }
-}
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks};
 
 #[derive(Debug, Clone)]
 enum RowOrigin {

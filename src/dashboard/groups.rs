@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::rows::ProcessRow;
-use super::theme::Role;
-use super::widgets::table::Cell;
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::sizes::gib;
+use crate::dashboard::table::Cell;
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::units::{Bytes, Pid};
 
@@ -210,7 +210,7 @@ impl Group {
             "RSS" => sums.rss.map(Bytes::short),
             _ => None,
         };
-        Cell::new(text.unwrap_or_default(), Role::Title)
+        Cell::new(text.unwrap_or_default(), Emphasis::Title)
     }
 
     /// Returns the label of a group line: `- user ana (3)`.

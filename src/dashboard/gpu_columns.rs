@@ -1,0 +1,353 @@
+//! The rows and columns of the GPU table: one row for each GPU and each MIG instance.
+
+use std::sync::{Arc, LazyLock};
+
+use jiff::tz::TimeZone;
+
+use crate::dashboard::emphasis::Emphasis;
+use crate::dashboard::holders::HolderReadings;
+use crate::dashboard::rows::{ProcessRow, full_in};
+use crate::dashboard::sizes::gib;
+use crate::dashboard::table::{Align, Cell, Column};
+use crate::dashboard::times::span_text;
+use crate::model::accounting::{Accounting, account_pools};
+use crate::model::frame::Frame;
+use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
+use crate::model::reading::Reason;
+use crate::model::units::{Bytes, Millis};
+
+/// A GPU or a MIG instance in a frame.
+#[derive(Debug, Clone)]
+pub struct GpuRow {
+    frame: Arc<Frame>,
+    gpu: usize,
+    mig: Option<usize>,
+    /// A note about a memory holder that is growing on this GPU, if any.
+    growth: Option<String>,
+}
+
+impl GpuRow {
+    /// Returns a row for each GPU in NVML order, each followed by its MIG instances.
+    pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
+        let row = |gpu, mig| Self { frame: Arc::clone(frame), gpu, mig, growth: None };
+        frame
+            .gpus
+            .iter()
+            .enumerate()
+            .flat_map(|(g, gpu)| {
+                std::iter::once(row(g, None))
+                    .chain((0..gpu.mig.len()).map(move |m| row(g, Some(m))))
+            })
+            .collect()
+    }
+
+    /// Returns the GPU rows of a frame, including notes that need data from outside the frame.
+    pub fn with_growth(
+        frame: &Arc<Frame>,
+        holders: &HolderReadings,
+        processes: &[ProcessRow],
+    ) -> Vec<Self> {
+        let mut rows = Self::of_frame(frame);
+        for row in &mut rows {
+            let growth = holders.growth_note(row.gpu(), frame);
+            row.growth = growth.or_else(|| full_soon(processes, row.gpu()));
+        }
+        rows
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.frame.gpus[self.gpu]
+    }
+
+    fn mig(&self) -> Option<&MigInstance> {
+        self.gpu().mig.get(self.mig?)
+    }
+
+    /// Returns the index of the row's GPU, not counting MIG instances.
+    pub fn position(&self) -> usize {
+        self.gpu
+    }
+
+    pub fn is_instance(&self) -> bool {
+        self.mig.is_some()
+    }
+
+    fn memory(&self) -> &Memory {
+        self.mig().map_or(&self.gpu().memory, |m| &m.memory)
+    }
+
+    /// Returns the parts of the memory in use.
+    pub fn split(&self) -> Option<Accounting> {
+        match self.mig() {
+            Some(mig) => instance_split(&mig.memory),
+            None => account_pools(self.gpu(), self.frame.pools.as_ref()),
+        }
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.gpu().health.state != HealthState::Answering
+    }
+
+    /// Returns the cell of a column, which is empty in the columns [`BAR`] and [`SPARK`].
+    pub fn cell(&self, column: &Column<Self>, zone: &TimeZone) -> Cell {
+        let is_column =
+            |figure: &&GpuFigure| figure.column.is_some_and(|c| c.title == column.title);
+        let cell = match GPU_FIGURES.iter().find(is_column) {
+            Some(figure) => figure_cell(figure, self),
+            None => (column.cell)(self, zone),
+        };
+        cell.dim_if(self.is_stale())
+    }
+
+    /// Returns the cell of a GPU, or a dash in the row of a MIG instance.
+    fn gpu_only(&self, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
+        if self.is_instance() { Cell::missing() } else { cell(self.gpu()) }
+    }
+}
+
+/// Returns `full in ~31s` if the steady growth of its processes will soon fill the GPU.
+fn full_soon(processes: &[ProcessRow], gpu: &Gpu) -> Option<String> {
+    let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
+    let growth = processes.iter().filter(is_on_gpu).map(ProcessRow::expected_growth).sum();
+    let time = full_in(gpu.memory.free.get()?, growth)?;
+    Some(format!("full in ~{}", span_text(time)))
+}
+
+fn label(row: &GpuRow, _: &TimeZone) -> Cell {
+    match row.mig() {
+        Some(mig) => {
+            Cell::new(format!(":{}", mig.gpu_instance.get().unwrap_or(mig.index)), Emphasis::Dim)
+        }
+        None => Cell::text(row.gpu().index.to_string()),
+    }
+}
+
+fn bytes(value: Option<Bytes>) -> Cell {
+    Cell::known(value.map(gib))
+}
+
+/// Percentage of memory in use above which the next request may fail.
+const NEARLY_FULL: f64 = 95.0;
+const NEARLY_FULL_NOTE: &str = "nearly full";
+
+/// Returns a cell with the percentage of memory in use: `42`, or `!97` in the error colour.
+pub fn share(memory: &Memory) -> Cell {
+    let (Some(total), Some(used)) = (memory.total.get(), memory.taken()) else {
+        return Cell::missing();
+    };
+    let percent = used.0 as f64 * 100.0 / total.0.max(1) as f64;
+    if is_nearly_full(memory) {
+        Cell::new(format!("!{percent:.0}"), Emphasis::Bad)
+    } else {
+        Cell::text(format!("{percent:.0}"))
+    }
+}
+
+fn is_nearly_full(memory: &Memory) -> bool {
+    let (total, used) = (memory.total.get(), memory.taken());
+    total
+        .zip(used)
+        .is_some_and(|(total, used)| used.0 as f64 * 100.0 > total.0 as f64 * NEARLY_FULL)
+}
+
+/// Returns the cell of a GPU metric, or a dash in the row of a MIG instance, for which there are no metrics.
+fn figure_cell(figure: &GpuFigure, row: &GpuRow) -> Cell {
+    row.gpu_only(|gpu| match figure.field.read(gpu) {
+        Ok(value) if (figure.is_bad)(gpu) => Cell::new(value.cell(), Emphasis::Bad),
+        Ok(value) => Cell::text(value.cell()),
+        Err(_) => Cell::missing(),
+    })
+}
+
+fn pcie(row: &GpuRow, _: &TimeZone) -> Cell {
+    row.gpu_only(|gpu| match (gpu.pcie.generation.get(), gpu.pcie.width.get()) {
+        (Some(generation), Some(width)) => Cell::text(format!("{generation}x{width}")),
+        _ => Cell::missing(),
+    })
+}
+
+fn note(row: &GpuRow, _: &TimeZone) -> Cell {
+    if let Some(mig) = row.mig() {
+        return Cell::new(mig.profile.value().map_or("MIG", String::as_str), Emphasis::Dim);
+    }
+    // Growth, such as `full in ~9s`, says more than that the GPU is nearly full.
+    let is_useful = |note: &GpuNote| row.growth.is_none() || note.text != NEARLY_FULL_NOTE;
+    let first = notes(row.gpu(), &row.frame).into_iter().find(is_useful);
+    match (first, &row.growth) {
+        (Some(note), _) if note.emphasis == Emphasis::Bad => Cell::new(note.text, note.emphasis),
+        (Some(note), Some(growth)) => Cell::new(format!("{growth}, {}", note.text), Emphasis::Warn),
+        (None, Some(growth)) => Cell::new(growth, Emphasis::Warn),
+        (Some(note), None) => Cell::new(note.text, note.emphasis),
+        (None, None) => Cell::text(""),
+    }
+}
+
+/// A message about a GPU.
+pub struct GpuNote {
+    pub text: String,
+    pub emphasis: Emphasis,
+}
+
+/// Returns the messages about a GPU, most urgent first.
+pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
+    let mut notes = Vec::new();
+    let mut add = |emphasis, text: String| notes.push(GpuNote { text, emphasis });
+    let since = gpu.health.since.map_or(Millis(0), |since| frame.mono.since(since));
+    match gpu.health.state {
+        HealthState::Lost => add(Emphasis::Bad, format!("LOST {} ago", span_text(since))),
+        HealthState::Silent => add(Emphasis::Bad, format!("no answer {}", span_text(since))),
+        _ => {}
+    }
+    if gpu.ecc.remap_failed.get() == Some(true) {
+        add(Emphasis::Bad, "row remap failed".into());
+    }
+    if let Some(errors) = gpu.ecc.uncorrected.get().filter(|&n| n > 0) {
+        add(Emphasis::Bad, format!("{errors} ECC uncorrected"));
+    }
+    if gpu.ecc.remap_pending.get() == Some(true) {
+        add(Emphasis::Warn, "row remap pending reset".into());
+    }
+    for reason in gpu.throttle.value().into_iter().flatten().filter(|r| r.is_trouble()) {
+        add(Emphasis::Bad, reason.words().into());
+    }
+    if is_nearly_full(&gpu.memory) {
+        add(Emphasis::Warn, NEARLY_FULL_NOTE.into());
+    }
+    if let (Some(width), Some(max)) = (gpu.pcie.width.get(), gpu.pcie.max_width.get())
+        && width < max
+    {
+        add(Emphasis::Warn, format!("PCIe x{width} of x{max}"));
+    }
+    if let Some(why) = gpu.processes.why().filter(|why| why.reason != Reason::NotRead) {
+        add(Emphasis::Warn, format!("processes: {}", why.reason.words()));
+    }
+    if let Some(split) = account_pools(gpu, frame.pools.as_ref())
+        .filter(|s| s.unattributed > Bytes::gib(1) && !s.processes_unknown)
+    {
+        add(Emphasis::Warn, format!("{} unattributed", split.unattributed.short()));
+    }
+    if let Some(mode) = gpu.board.compute_mode.value().filter(|mode| *mode != "default") {
+        add(Emphasis::Dim, mode.clone());
+    }
+    if !gpu.mig.is_empty() {
+        add(Emphasis::Dim, format!("MIG, {} instances", gpu.mig.len()));
+    }
+    let is_minor = |r: &&Throttle| !r.is_trouble() && **r != Throttle::Idle;
+    for reason in gpu.throttle.value().into_iter().flatten().filter(is_minor) {
+        add(Emphasis::Dim, reason.words().into());
+    }
+    if let Some(count) = gpu.ecc.corrected.get().filter(|&n| n > 0) {
+        add(Emphasis::Dim, format!("{count} ECC corrected"));
+    }
+    notes
+}
+
+/// Title of the column with the parts of the memory as a bar.
+pub const BAR: &str = "VRAM";
+/// Title of the column with a chart of the SM use in the last two minutes.
+pub const SPARK: &str = "SM 2 MIN";
+
+/// Columns for GPU metrics, shown between the memory and notes columns.
+pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
+    let mut columns = Vec::from(MEMORY_COLUMNS);
+    for figure in GPU_FIGURES {
+        let Some(column) = figure.column else {
+            continue;
+        };
+        let (title, help) = (column.title, column.help);
+        columns.push(Column::right(title, column.width, column.priority, empty_cell, help));
+        if figure.name == "sm" {
+            let help = "SM% over the last two minutes.";
+            columns.push(Column::left(SPARK, 16, 8, empty_cell, help));
+        }
+    }
+    columns.extend(STATE_COLUMNS);
+    columns
+});
+
+/// Returns the text of a column that contains graphics, or the figure that [`GpuRow::cell`] adds.
+fn empty_cell(_: &GpuRow, _: &TimeZone) -> Cell {
+    Cell::text("")
+}
+
+const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
+    Column::right("GPU", 3, 0, label, "NVML index; :N is a MIG instance."),
+    Column {
+        align: Align::Rest,
+        ..Column::right(
+            BAR,
+            16,
+            1,
+            empty_cell,
+            "Memory of the GPU in parts that add up to its total.",
+        )
+    },
+    Column::right(
+        "VRAM%",
+        5,
+        2,
+        |row, _| share(row.memory()),
+        "Share of the GPU's memory in use; ! marks more than 95 %.",
+    ),
+    Column::right(
+        "USED",
+        6,
+        2,
+        |row, _| bytes(row.memory().taken()),
+        "Memory in use in GiB, including memory reserved by the driver.",
+    ),
+    Column::right(
+        "FREE",
+        6,
+        2,
+        |row, _| bytes(row.memory().free.get()),
+        "Memory in GiB that the driver can still allocate. A new process (FITS) can allocate about 0.5 GiB less.",
+    ),
+];
+
+const STATE_COLUMNS: [Column<GpuRow>; 2] = [
+    Column::right(
+        "PCIE",
+        5,
+        10,
+        pcie,
+        "Current PCIe generation and width. An idle GPU lowers the generation.",
+    ),
+    Column::left(
+        "NOTE",
+        17,
+        3,
+        note,
+        "Most urgent message: lost, not responding, ECC errors, throttling, reduced PCIe width.",
+    ),
+];
+
+/// Splits the memory of a MIG instance into used and free only, because an instance has no process list.
+fn instance_split(memory: &Memory) -> Option<Accounting> {
+    let (total, free) = (memory.total.get()?, memory.free.get()?);
+    Some(Accounting { total, free, processes: memory.taken()?, ..Accounting::default() })
+}
+
+/// Returns the reason why the GPU table is empty: the driver does not respond, has failed, or reports no GPU.
+pub fn why_no_gpus(frame: &Frame) -> String {
+    let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
+    why.map_or("No GPU data yet".into(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn every_figure_with_a_column_has_its_cell() {
+        let frame = Frame { gpus: vec![Gpu::default()], ..Frame::default() };
+        let rows = GpuRow::of_frame(&Arc::new(frame));
+        let titles: Vec<_> = GPU_COLUMNS.iter().map(|column| column.title).collect();
+        for figure in GPU_FIGURES {
+            let Some(column) = figure.column else {
+                continue;
+            };
+            assert_eq!(titles.iter().filter(|title| **title == column.title).count(), 1);
+            assert_eq!(figure_cell(figure, &rows[0]), Cell::missing());
+        }
+    }
+}

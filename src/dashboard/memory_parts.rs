@@ -1,0 +1,163 @@
+//! The parts of a GPU's memory as a bar: their sizes, their number of character cells, and the legend.
+
+use crate::model::accounting::Accounting;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryPart {
+    Allocated,
+    Idle,
+    Other,
+    /// Processes with an unreadable allocator, in a bar that also shows pools.
+    Unreadable,
+    /// Processes, in a bar without pools.
+    Processes,
+    Unattributed,
+    Driver,
+    Free,
+}
+
+/// Number of parts in a bar: processes are either of two parts.
+const COUNT: usize = 7;
+
+/// Returns the parts in drawing order. `pooled` is true if any bar on the screen shows pools.
+pub fn parts(pooled: bool) -> [MemoryPart; COUNT] {
+    [
+        MemoryPart::Allocated,
+        MemoryPart::Idle,
+        MemoryPart::Other,
+        if pooled { MemoryPart::Unreadable } else { MemoryPart::Processes },
+        MemoryPart::Unattributed,
+        MemoryPart::Driver,
+        MemoryPart::Free,
+    ]
+}
+
+/// Returns the sizes of the parts, in drawing order.
+pub fn amounts(split: &Accounting) -> [u64; COUNT] {
+    [
+        split.allocated.0,
+        split.idle.0,
+        split.other.0,
+        split.processes.0,
+        split.unattributed.0,
+        split.driver.0,
+        split.free.0,
+    ]
+}
+
+/// Returns true if the memory of at least one process on the GPU can be split into pool memory and other memory.
+pub fn has_pools(split: &Accounting) -> bool {
+    split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
+}
+
+/// Returns the number of cells for each part, by the largest remainder method. A part that fills at least an eighth of
+/// a cell stays visible while there is room. Smaller parts get no cell.
+pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
+    let sum: u128 = amounts.iter().map(|&a| u128::from(a)).sum();
+    if sum == 0 || width == 0 {
+        return vec![0; amounts.len()];
+    }
+    let exact = |a: u64| u128::from(a) * width as u128;
+    let mut cells: Vec<usize> =
+        amounts.iter().map(|&a| usize::try_from(exact(a) / sum).unwrap_or(width)).collect();
+    let mut order: Vec<usize> = (0..amounts.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(exact(amounts[i]) % sum));
+    let short = width - cells.iter().sum::<usize>();
+    order.iter().take(short).for_each(|&i| cells[i] += 1);
+    for i in 0..amounts.len() {
+        if cells[i] > 0 || exact(amounts[i]) * 8 < sum {
+            continue;
+        }
+        // Prefer to shorten a part before the last one, which is free memory, so that the used parts keep their length.
+        let largest = |count| (0..count).max_by_key(|&j| cells[j]).filter(|&j| cells[j] > 1);
+        if let Some(largest) = largest(cells.len() - 1).or_else(|| largest(cells.len())) {
+            cells[largest] -= 1;
+            cells[i] = 1;
+        }
+    }
+    cells
+}
+
+/// Forms of the legend, from the longest to the shortest: true for the long labels, the gap between them, and the parts
+/// that are omitted.
+const LEGENDS: [(bool, &str, &[MemoryPart]); 8] = {
+    use MemoryPart::{Driver, Free, Other, Unattributed};
+    [
+        (true, " ", &[]),
+        (false, " ", &[]),
+        (false, " ", &[Driver]),
+        (false, " ", &[Driver, Unattributed]),
+        (false, "", &[Driver, Unattributed]),
+        (false, " ", &[Driver, Unattributed, Free]),
+        (false, "", &[Driver, Unattributed, Free]),
+        (false, "", &[Driver, Unattributed, Other, Free]),
+    ]
+};
+
+impl MemoryPart {
+    /// Returns the label in the legend: the long form, or the one for narrow terminals.
+    fn label(self, is_long: bool) -> &'static str {
+        match (self, is_long) {
+            (Self::Allocated, _) => "alloc",
+            (Self::Idle, _) => "idle",
+            (Self::Other, _) => "other",
+            (Self::Unreadable, true) => "not readable",
+            (Self::Processes, true) => "processes",
+            (Self::Unreadable | Self::Processes, false) => "proc",
+            (Self::Unattributed, true) => "unattributed",
+            (Self::Unattributed, false) => "unattr",
+            (Self::Driver, true) => "driver",
+            (Self::Driver, false) => "drv",
+            (Self::Free, _) => "free",
+        }
+    }
+}
+
+/// Returns the legend of the memory bars `splits` in the longest form that fits into `width` columns: each part with
+/// its label, and the gap between them. Parts without a cell in any bar of that width are omitted. `pooled` is true if
+/// any bar shows pools.
+pub fn legend<'a>(
+    splits: impl Iterator<Item = &'a Accounting>,
+    width: usize,
+    pooled: bool,
+) -> (Vec<(MemoryPart, &'static str)>, &'static str) {
+    let mut is_seen = [pooled, pooled, false, !pooled, false, false, true];
+    for split in splits {
+        for (seen, cells) in is_seen.iter_mut().zip(divide(&amounts(split), width)) {
+            *seen |= cells > 0;
+        }
+    }
+    let seen = parts(pooled).into_iter().zip(is_seen).filter(|(_, is_seen)| *is_seen);
+    let seen: Vec<MemoryPart> = seen.map(|(part, _)| part).collect();
+    let form = |(is_long, gap, omitted): (bool, &'static str, &[MemoryPart])| {
+        let shown = seen.iter().filter(|part| !omitted.contains(part));
+        let labels: Vec<_> = shown.map(|part| (*part, part.label(is_long))).collect();
+        let needed = labels.iter().map(|(_, label)| label.len() + 1 + gap.len()).sum::<usize>();
+        (needed <= width + gap.len()).then_some((labels, gap))
+    };
+    LEGENDS.into_iter().find_map(form).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn keeps_small_parts_visible() {
+        assert_eq!(divide(&[2, 0, 100], 10), [1, 0, 9]);
+        assert_eq!(divide(&[1, 0, 1_000], 10), [0, 0, 10]);
+        assert_eq!(divide(&[0, 0], 10), [0, 0]);
+        // Half of the bar stays half of the bar.
+        assert_eq!(divide(&[46, 2, 2, 50], 10), [3, 1, 1, 5]);
+    }
+
+    proptest! {
+        #[test]
+        fn cells_add_up_to_the_width(amounts in prop::collection::vec(any::<u64>(), 1..6), width in 0..300_usize) {
+            let cells = divide(&amounts, width);
+            let any = amounts.iter().any(|&a| a > 0);
+            prop_assert_eq!(cells.iter().sum::<usize>(), if any { width } else { 0 });
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Tables as data: columns, cells and sort orders, without the screen or text on which they appear. A column defines its
+//! title, width, cell and sort key in one value, so that they stay consistent.
+
+use std::cmp::Ordering;
+
+use jiff::tz::TimeZone;
+
+use super::emphasis::Emphasis;
+use crate::model::reading::Reading;
+
+/// A column in a table with rows of type `T`.
+pub struct Column<T: ?Sized> {
+    /// Title, which is also the name in the sort menu.
+    pub title: &'static str,
+    /// Width in terminal columns. For a flexible column, the minimum width.
+    pub width: u16,
+    pub align: Align,
+    /// Placement priority. Columns with smaller numbers are placed first while there is room.
+    pub priority: u8,
+    /// Returns the cell of a row. Times in it are in this time zone.
+    pub cell: fn(&T, &TimeZone) -> Cell,
+    pub sort: Option<Sort<T>>,
+    /// Description of the column for the help screen, a full sentence.
+    pub help: &'static str,
+}
+
+impl<T> Column<T> {
+    /// Returns a left-aligned column that cannot be sorted.
+    pub const fn left(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &TimeZone) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self { align: Align::Left, ..Self::right(title, width, priority, cell, help) }
+    }
+
+    /// Returns a left-aligned column that takes the remaining width.
+    pub const fn rest(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &TimeZone) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self { align: Align::Rest, ..Self::right(title, width, priority, cell, help) }
+    }
+
+    /// Truncates long text in the middle, which suits names that differ only at the end.
+    pub const fn shortened_in_middle(self) -> Self {
+        Self { align: Align::RestMiddle, ..self }
+    }
+
+    /// Makes the column sortable.
+    pub const fn sorted(self, first: First, key: fn(&T) -> SortKey) -> Self {
+        Self { sort: Some(Sort { first, key }), ..self }
+    }
+
+    /// Returns a right-aligned column that cannot be sorted.
+    pub const fn right(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &TimeZone) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self { title, width, align: Align::Right, priority, cell, sort: None, help }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+    /// Left-aligned, and takes the remaining width.
+    Rest,
+    /// Like `Rest`, but long text is truncated in the middle.
+    RestMiddle,
+}
+
+impl Align {
+    /// Returns true if the column takes the remaining width.
+    fn is_flexible(self) -> bool {
+        matches!(self, Self::Rest | Self::RestMiddle)
+    }
+}
+
+/// A table cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    pub content: Content,
+    pub emphasis: Emphasis,
+}
+
+/// Content of a table cell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    Text(String),
+    /// No value. Shown as a dash; the detail screen shows the reason.
+    Missing,
+    /// A share of a GPU's memory, between 0 and 1. Shown as a bar with its percentage: `####......  42%`.
+    Share(f64),
+}
+
+impl Cell {
+    pub fn new(text: impl Into<String>, emphasis: Emphasis) -> Self {
+        Self { content: Content::Text(text.into()), emphasis }
+    }
+
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(text, Emphasis::Normal)
+    }
+
+    /// Returns the cell for a missing value.
+    pub fn missing() -> Self {
+        Self { content: Content::Missing, emphasis: Emphasis::Dim }
+    }
+
+    /// Dims plain text if the row is stale or its process has exited.
+    pub fn dim_if(mut self, is_dim: bool) -> Self {
+        if is_dim && self.emphasis == Emphasis::Normal {
+            self.emphasis = Emphasis::Dim;
+        }
+        self
+    }
+
+    /// Returns true if the cell shows no value.
+    pub fn is_empty(&self) -> bool {
+        self.content == Content::Missing || self.is_text("")
+    }
+
+    /// Returns true if the cell shows exactly this text.
+    pub fn is_text(&self, text: &str) -> bool {
+        matches!(&self.content, Content::Text(own) if own == text)
+    }
+
+    /// Returns the text, or a dash.
+    pub fn known(text: Option<String>) -> Self {
+        text.map_or_else(Self::missing, Self::text)
+    }
+
+    /// Returns the text of the value, or a dash.
+    pub fn reading<T>(reading: &Reading<T>, text: impl FnOnce(&T) -> String) -> Self {
+        Self::known(reading.value().map(text))
+    }
+}
+
+/// Sort order of a column.
+pub struct Sort<T: ?Sized> {
+    pub first: First,
+    pub key: fn(&T) -> SortKey,
+}
+
+/// Direction of a sort order: which values are shown first unless the order is inverted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    Largest,
+    Smallest,
+}
+
+impl First {
+    /// Returns true if values decrease from top to bottom.
+    pub fn descends(self, inverted: bool) -> bool {
+        (self == Self::Largest) != inverted
+    }
+}
+
+/// Sort key of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SortKey {
+    Number(f64),
+    Text(String),
+    Missing,
+}
+
+impl SortKey {
+    pub fn number(value: Option<f64>) -> Self {
+        value.map_or(Self::Missing, Self::Number)
+    }
+
+    pub fn whole(value: Option<u64>) -> Self {
+        Self::number(value.map(|v| v as f64))
+    }
+
+    pub fn text(value: Option<&String>) -> Self {
+        value.map_or(Self::Missing, |text| Self::Text(text.to_lowercase()))
+    }
+
+    /// Compares two keys. Missing values come last in both directions.
+    pub fn compare(&self, other: &Self, first: First, inverted: bool) -> Ordering {
+        let order = match (self, other) {
+            (Self::Missing, Self::Missing) => return Ordering::Equal,
+            (Self::Missing, _) => return Ordering::Greater,
+            (_, Self::Missing) => return Ordering::Less,
+            (Self::Number(a), Self::Number(b)) => a.total_cmp(b),
+            (Self::Text(a), Self::Text(b)) => a.cmp(b),
+            (Self::Number(_), Self::Text(_)) => Ordering::Less,
+            (Self::Text(_), Self::Number(_)) => Ordering::Greater,
+        };
+        if first.descends(inverted) { order.reverse() } else { order }
+    }
+}
+
+/// The columns to show, apart from the width that they need.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ColumnChoice {
+    /// Sort column, which is shown even if it is hidden or less important.
+    pub sorted: Option<usize>,
+    pub hidden: Hidden,
+    /// Columns that are more useful than usual for these rows.
+    pub promoted: [Option<usize>; 2],
+}
+
+/// Position of a column in a table of a certain width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Index into the column slice.
+    pub column: usize,
+    pub x: u16,
+    pub width: u16,
+}
+
+/// Columns with at least this priority number are placed only if the flexible column keeps at least 1.5 times its
+/// minimum width.
+const OPTIONAL_PRIORITY: u8 = 8;
+
+/// Maximum part of the width of hidden columns that the flexible column gets.
+const MAX_FREED_WIDTH: u16 = 12;
+
+/// Priority number of the sort column, unless its own is smaller. Rows sorted by a hidden column would look unsorted.
+const SORTED_PRIORITY: u8 = 2;
+
+/// Priority number of a promoted column, unless its own is smaller.
+const PROMOTED_PRIORITY: u8 = 4;
+
+/// Selects columns by priority until one does not fit, keeps their screen order, and gives the remaining width to the
+/// flexible column. `x` is the position of the first column.
+pub fn place<T: ?Sized>(
+    columns: &[Column<T>],
+    choice: &ColumnChoice,
+    x: u16,
+    width: u16,
+) -> Vec<Placed> {
+    let is_sorted = |i: usize| choice.sorted == Some(i);
+    let priority = |i: usize| match columns[i].priority {
+        own if is_sorted(i) => own.min(SORTED_PRIORITY),
+        own if choice.promoted.contains(&Some(i)) => own.min(PROMOTED_PRIORITY),
+        own => own,
+    };
+    let shown = |i: &usize| is_sorted(*i) || !choice.hidden.has(*i);
+    let mut order: Vec<usize> = (0..columns.len()).filter(shown).collect();
+    order.sort_by_key(|&i| priority(i));
+    let flexible = columns.iter().find(|column| column.align == Align::Rest);
+    // The flexible column gets the width of hidden columns that are otherwise on every terminal. The width of others,
+    // such as counters that are 0, goes to optional columns.
+    let is_hidden = |i: &usize| !shown(i) && columns[*i].priority <= PROMOTED_PRIORITY;
+    let freed = (0..columns.len()).filter(is_hidden).map(|i| columns[i].width + 1).sum::<u16>();
+    let comfort = flexible.map_or(0, |column| column.width / 2 + freed.min(MAX_FREED_WIDTH));
+    let mut chosen = vec![false; columns.len()];
+    let mut used = 0;
+    for i in order {
+        let need = columns[i].width + u16::from(used > 0);
+        let reserve = match priority(i) {
+            OPTIONAL_PRIORITY.. => comfort,
+            _ => 0,
+        };
+        if used + need + reserve > width {
+            // Stop here, so that a less important column does not fill the gap.
+            break;
+        }
+        chosen[i] = true;
+        used += need;
+    }
+    let spare = width - used;
+    let mut at = x;
+    let mut placed = Vec::new();
+    for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
+        let width = column.width + if column.align.is_flexible() { spare } else { 0 };
+        placed.push(Placed { column: i, x: at, width });
+        at += width + 1;
+    }
+    placed
+}
+
+/// Returns the minimum table width at which a column is shown, unless the user hides it.
+pub fn min_width<T: ?Sized>(columns: &[Column<T>], choice: &ColumnChoice, column: usize) -> u16 {
+    let mut choice = ColumnChoice { sorted: None, ..*choice };
+    choice.hidden.show(column);
+    let all: u16 = columns.iter().map(|column| column.width + 1).sum();
+    let shows = |width: &u16| {
+        let placed = place(columns, &choice, 1, width.saturating_sub(1));
+        placed.iter().any(|place| place.column == column)
+    };
+    (1..).find(|width| shows(width) || *width > 2 * all).unwrap_or(all)
+}
+
+/// Hidden columns, by index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hidden(u64);
+
+impl Hidden {
+    pub fn has(self, column: usize) -> bool {
+        self.0 >> column & 1 == 1
+    }
+
+    pub fn hide(&mut self, column: usize) {
+        self.0 |= 1 << column;
+    }
+
+    fn show(&mut self, column: usize) {
+        self.0 &= !(1 << column);
+    }
+
+    pub fn toggle(&mut self, column: usize) {
+        self.0 ^= 1 << column;
+    }
+
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

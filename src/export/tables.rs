@@ -1,0 +1,162 @@
+//! Tables as plain text, as printed by `gputop once` and `gputop memory`.
+
+use jiff::tz::TimeZone;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::glyphs::{ASCII, Glyphs};
+use super::text_width::{columns as columns_of, fit, fit_middle};
+use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, SPARK};
+use crate::dashboard::holder_columns::{HOLDER_COLUMNS, hidden};
+use crate::dashboard::holders::HolderRow;
+use crate::dashboard::host_state::HostState;
+use crate::dashboard::memory_parts::{self, amounts, divide};
+use crate::dashboard::pools;
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
+use crate::dashboard::table::{Align, Column, ColumnChoice, place};
+use crate::model::accounting::Accounting;
+use crate::model::history::{GpuMetric, SeriesKey};
+use crate::model::units::Millis;
+
+/// Returns the table of GPUs, an empty line and the table of processes, without trailing spaces.
+pub fn overview(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
+    gpu_table(host, width, glyphs, zone) + "\n" + &process_table(host, width, glyphs, zone)
+}
+
+fn gpu_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
+    let rows = GpuRow::of_frame(&host.frame);
+    let pooled = pools::any(&host.frame);
+    let splits: Vec<_> = rows.iter().map(GpuRow::split).collect();
+    let heading = |column: &Column<GpuRow>, width: usize| match column.title {
+        BAR => legend(splits.iter().flatten(), width, pooled, glyphs),
+        _ => String::new(),
+    };
+    let cell = |column: &Column<GpuRow>, row: &GpuRow, width: usize| match column.title {
+        BAR => row.split().map_or_else(String::new, |split| bar(&split, width, pooled, glyphs)),
+        SPARK if !row.is_instance() => sparkline(host, row, width, glyphs),
+        _ => glyphs.cell_text(&row.cell(column, zone).content).into_owned(),
+    };
+    let choice = ColumnChoice::default();
+    table(&GPU_COLUMNS, &choice, &rows, width, glyphs, heading, cell)
+}
+
+fn process_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
+    let choice = host.processes.columns(&host.processes.rows);
+    plain(PROCESS_COLUMNS, &choice, &host.processes.rows, width, glyphs, zone)
+}
+
+/// Returns the table of memory holders.
+pub fn holders(rows: &[HolderRow], width: u16, glyphs: &Glyphs) -> String {
+    let choice = ColumnChoice { hidden: hidden(rows.iter()), ..ColumnChoice::default() };
+    // The table contains no times.
+    plain(HOLDER_COLUMNS, &choice, rows, width, glyphs, &TimeZone::UTC)
+}
+
+/// Returns a table without graphics.
+fn plain<T>(
+    columns: &[Column<T>],
+    choice: &ColumnChoice,
+    rows: &[T],
+    width: u16,
+    glyphs: &Glyphs,
+    zone: &TimeZone,
+) -> String {
+    let cell = |column: &Column<T>, row: &T, _| {
+        glyphs.cell_text(&(column.cell)(row, zone).content).into_owned()
+    };
+    table(columns, choice, rows, width, glyphs, |_, _| String::new(), cell)
+}
+
+/// Returns a table. `heading` may return a text that replaces the title of a column. Both `heading` and `cell` receive
+/// the width of the column.
+fn table<T>(
+    columns: &[Column<T>],
+    choice: &ColumnChoice,
+    rows: &[T],
+    width: u16,
+    glyphs: &Glyphs,
+    heading: impl Fn(&Column<T>, usize) -> String,
+    cell: impl Fn(&Column<T>, &T, usize) -> String,
+) -> String {
+    // The first column is that of the cursor on the screen.
+    let placed = place(columns, choice, 1, width.saturating_sub(1));
+    let line = |text: &dyn Fn(&Column<T>, usize) -> String| {
+        let mut line = Line { glyphs, text: String::new(), used: 0 };
+        for place in &placed {
+            let (column, width) = (&columns[place.column], usize::from(place.width));
+            line.put(&text(column, width), column.align, usize::from(place.x), width);
+        }
+        line.text.truncate(line.text.trim_end().len());
+        line.text + "\n"
+    };
+    let title = |column: &Column<T>, width: usize| match heading(column, width) {
+        text if text.is_empty() => column.title.to_owned(),
+        text => text,
+    };
+    let lines = rows.iter().map(|row| line(&|column, width| cell(column, row, width)));
+    std::iter::once(line(&title)).chain(lines).collect()
+}
+
+/// A line of a table, to which the cells are appended from left to right.
+struct Line<'g> {
+    glyphs: &'g Glyphs,
+    text: String,
+    /// Number of terminal columns of the text.
+    used: usize,
+}
+
+impl Line<'_> {
+    /// Appends a cell that begins at the terminal column `x`.
+    fn put(&mut self, text: &str, align: Align, x: usize, width: usize) {
+        let text = match align {
+            Align::RestMiddle => fit_middle(text, width, self.glyphs.ellipsis),
+            Align::Left | Align::Right | Align::Rest => fit(text, width, self.glyphs.ellipsis),
+        };
+        let indent = match align {
+            Align::Right => width.saturating_sub(columns_of(&text)),
+            Align::Left | Align::Rest | Align::RestMiddle => 0,
+        };
+        self.push(&" ".repeat((x + indent).saturating_sub(self.used)));
+        for grapheme in text.graphemes(true).filter(|part| !part.contains(char::is_control)) {
+            match grapheme {
+                _ if *self.glyphs != ASCII || grapheme.is_ascii() => self.push(grapheme),
+                "…" => self.push(ASCII.ellipsis),
+                "–" => self.push(ASCII.absent),
+                _ => self.push(&format!("{:1$}", "?", grapheme.width())),
+            }
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.used += columns_of(text);
+    }
+}
+
+/// Returns the legend of the memory bars `splits`. `pooled` is true if any bar shows pools.
+fn legend<'a>(
+    splits: impl Iterator<Item = &'a Accounting>,
+    width: usize,
+    pooled: bool,
+    glyphs: &Glyphs,
+) -> String {
+    let (labels, gap) = memory_parts::legend(splits, width, pooled);
+    let labels: Vec<String> = labels
+        .into_iter()
+        .map(|(part, label)| format!("{}{label}", glyphs.memory_part(part)))
+        .collect();
+    labels.join(gap)
+}
+
+fn bar(split: &Accounting, width: usize, pooled: bool, glyphs: &Glyphs) -> String {
+    let parts = memory_parts::parts(pooled).into_iter().zip(divide(&amounts(split), width));
+    parts.map(|(part, cells)| glyphs.memory_part(part).repeat(cells)).collect()
+}
+
+fn sparkline(host: &HostState, row: &GpuRow, width: usize, glyphs: &Glyphs) -> String {
+    let key = SeriesKey::Gpu(row.gpu().uuid.clone(), GpuMetric::Sm);
+    let series = host.history.series(&key);
+    let levels = series.map(|series| series.levels(host.frame.mono, Millis(120_000), width));
+    let levels = levels.into_iter().flatten();
+    levels.map(|level| level.map_or(" ", |level| glyphs.level(level.mean / 100.0))).collect()
+}
