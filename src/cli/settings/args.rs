@@ -82,18 +82,22 @@ option_sets! {
     ConfigArgs: [Config];
     /// Options of commands that sample a host repeatedly.
     SamplingArgs: [Sampling];
-    /// Options for all drawn output, including printed tables.
-    GlyphArgs: [Glyphs];
     /// Options of commands that open a screen.
     ScreenArgs: [Config] [Screen Glyphs];
     /// Options of commands that play a recording.
     RecordingViewArgs: [Config] [Screen Glyphs] [Overview];
-    /// Options of commands that detect incidents.
-    IncidentArgs: [Incidents];
     /// Options of commands that watch processes.
     NotificationArgs: [Incidents Processes];
     /// All options that override settings, as used by the dashboard.
     SettingsArgs: [Sampling] [Config] [Screen Glyphs] [Overview] [Dashboard] [Incidents Processes];
+}
+
+#[cfg(local)]
+option_sets! {
+    /// Options for all drawn output, including printed tables.
+    GlyphArgs: [Glyphs];
+    /// Options of commands that detect incidents.
+    IncidentArgs: [Incidents];
 }
 
 fn options(groups: &[FlagGroup]) -> Vec<Arg> {
