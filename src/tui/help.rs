@@ -9,7 +9,7 @@ use super::action::{ACTIONS, Action, ActionDef, Scope};
 use super::app::App;
 use super::chrome;
 use super::keymap::show_key;
-use super::screen::{Effect, Screen};
+use super::screen::{Effect, STANDALONE_ACTIONS, Screen};
 use super::screens::process_table::shows;
 use super::text_field::TextField;
 use super::theme::Role;
@@ -273,7 +273,10 @@ fn actions(app: &App, screen: &dyn Screen) -> (Vec<&'static ActionDef>, Vec<&'st
     let actions = ACTIONS
         .iter()
         .filter(|def| app.host.recording.is_some() || def.scope != Scope::Recording)
-        .filter(|def| alone.is_none_or(|its| its.contains(&def.action)));
+        .filter(|def| {
+            let has = |list: &[Action]| list.contains(&def.action);
+            alone.is_none_or(|own| has(own) || has(STANDALONE_ACTIONS))
+        });
     actions.partition(|def| {
         alone.is_some()
             || def.scope == Scope::Recording

@@ -35,7 +35,8 @@ pub trait Screen {
         false
     }
 
-    /// Returns the actions available on a screen that does not show a host. All other actions have no effect there.
+    /// Returns the actions available on a screen that does not show a host, besides [`STANDALONE_ACTIONS`]. All other
+    /// actions have no effect there.
     fn standalone_actions(&self) -> Option<&'static [Action]> {
         None
     }
@@ -137,6 +138,25 @@ pub trait Screen {
     /// Returns this screen's definition, which includes its title and glossary.
     fn def(&self) -> &'static ScreenDef;
 }
+
+/// Actions of every screen that does not show a host.
+pub const STANDALONE_ACTIONS: &[Action] = &[
+    Action::Up,
+    Action::Down,
+    Action::PageUp,
+    Action::PageDown,
+    Action::First,
+    Action::Last,
+    Action::Back,
+    Action::NextGpu,
+    Action::PreviousGpu,
+    Action::Copy,
+    Action::Help,
+    Action::Redraw,
+    Action::Suspend,
+    Action::Quit,
+    Action::QuitNow,
+];
 
 /// The result of a mouse press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

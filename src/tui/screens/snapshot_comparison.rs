@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use crossterm::event::KeyEvent;
-use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -43,26 +42,16 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |_| None,
 };
 
-const fn column(
-    title: &'static str,
-    width: u16,
-    priority: u8,
-    cell: fn(&StackChange, &TimeZone) -> Cell,
-    help: &'static str,
-) -> Column<StackChange> {
-    Column::right(title, width, priority, cell, help)
-}
-
 const COLUMNS: &[Column<StackChange>] = &[
-    column(
+    Column::right(
         "BYTES",
         12,
         0,
-        |change, _| Cell::new(with_sign(change.bytes()), emphasis(change)),
+        |change: &StackChange, _| Cell::new(with_sign(change.bytes()), emphasis(change)),
         "Difference in requested bytes.",
     )
     .sorted(First::Largest, |change| SortKey::number(Some(change.bytes() as f64))),
-    column(
+    Column::right(
         "BLOCKS",
         8,
         3,
@@ -284,27 +273,11 @@ impl Screen for SnapshotComparisonScreen {
     }
 }
 
-/// All actions of this screen.
 const KEYS: &[Action] = &[
-    Action::Up,
-    Action::Down,
-    Action::PageUp,
-    Action::PageDown,
-    Action::First,
-    Action::Last,
     Action::Open,
-    Action::Back,
-    Action::NextGpu,
-    Action::PreviousGpu,
     Action::Filter,
     Action::Sort,
     Action::SortNext,
     Action::SortPrevious,
     Action::Invert,
-    Action::Copy,
-    Action::Help,
-    Action::Redraw,
-    Action::Suspend,
-    Action::Quit,
-    Action::QuitNow,
 ];

@@ -365,7 +365,7 @@ impl Screen for WhatifScreen {
     }
 
     fn standalone_actions(&self) -> Option<&'static [Action]> {
-        Some(KEYS)
+        Some(&[])
     }
 
     fn headline(&self) -> Option<String> {
@@ -390,22 +390,3 @@ impl Screen for WhatifScreen {
         &DEF
     }
 }
-
-/// All actions of this screen.
-const KEYS: &[Action] = &[
-    Action::Up,
-    Action::Down,
-    Action::PageUp,
-    Action::PageDown,
-    Action::First,
-    Action::Last,
-    Action::Back,
-    Action::NextGpu,
-    Action::PreviousGpu,
-    Action::Copy,
-    Action::Help,
-    Action::Redraw,
-    Action::Suspend,
-    Action::Quit,
-    Action::QuitNow,
-];

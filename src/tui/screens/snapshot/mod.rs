@@ -212,22 +212,12 @@ impl Screen for SnapshotScreen {
     }
 }
 
-/// All actions of this screen.
 const KEYS: &[Action] = &[
-    Action::Up,
-    Action::Down,
     Action::Left,
     Action::Right,
-    Action::PageUp,
-    Action::PageDown,
-    Action::First,
-    Action::Last,
     Action::Open,
-    Action::Back,
     Action::NextPane,
     Action::PreviousPane,
-    Action::NextGpu,
-    Action::PreviousGpu,
     Action::NextError,
     Action::PreviousError,
     Action::Filter,
@@ -235,11 +225,5 @@ const KEYS: &[Action] = &[
     Action::Untag,
     Action::ZoomIn,
     Action::ZoomOut,
-    Action::Copy,
     Action::Now,
-    Action::Help,
-    Action::Redraw,
-    Action::Suspend,
-    Action::Quit,
-    Action::QuitNow,
 ];
