@@ -36,24 +36,16 @@ impl Sample {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NoteKind {
-    OomCaught,
-    RetriesIncreasing,
-    CacheFillsGpu,
-    MemoryGrowing,
-}
-
-impl NoteKind {
-    /// Returns the one-word tag shown before the command in a table: `flushing`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::OomCaught => "oom",
-            Self::RetriesIncreasing => "flushing",
-            Self::CacheFillsGpu => "hoarding",
-            Self::MemoryGrowing => "growing",
-        }
+gputop_model::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum NoteKind {
+        OomCaught = "oom",
+        RetriesIncreasing = "flushing",
+        CacheFillsGpu = "hoarding",
+        MemoryGrowing = "growing",
     }
+    /// Returns the one-word tag shown before the command in a table: `flushing`.
+    fn word;
 }
 
 /// A condition that the user should know about although the program still runs.

@@ -24,19 +24,22 @@ pub(super) const SCRIPT: &str = "python train.py";
 /// Placeholder in a fix for a value that cannot be computed from the log.
 const UNKNOWN_VALUE: &str = "VALUE";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    Training,
-    Inference,
-    Library,
-    Server,
-    ImageUi,
-    Tool,
-    Driver,
-    /// Hardware platform or scheduler on which a program runs.
-    Platform,
-    Scheduler,
+gputop_model::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Kind {
+        Training = "training",
+        Inference = "inference",
+        Library = "library",
+        Server = "server",
+        ImageUi = "image-ui",
+        Tool = "tool",
+        Driver = "driver",
+        /// Hardware platform or scheduler on which a program runs.
+        Platform = "platform",
+        Scheduler = "scheduler",
+    }
+    fn name;
 }
 
 impl Kind {
@@ -47,21 +50,6 @@ impl Kind {
     /// Returns true if users write programs of this kind themselves, so that advice can be code.
     fn is_own_code(self) -> bool {
         matches!(self, Self::Training | Self::Inference | Self::Library | Self::Driver)
-    }
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Training => "training",
-            Self::Inference => "inference",
-            Self::Library => "library",
-            Self::Server => "server",
-            Self::ImageUi => "image-ui",
-            Self::Tool => "tool",
-            Self::Driver => "driver",
-            Self::Platform => "platform",
-            Self::Scheduler => "scheduler",
-        }
     }
 }
 

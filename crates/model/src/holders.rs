@@ -70,32 +70,36 @@ pub struct HolderGroup {
     pub tensors: Vec<HeldTensor>,
 }
 
-/// Use of an allocated memory block.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum HolderClass {
-    Parameter,
-    Gradient,
-    OptimizerState,
-    /// A module buffer, such as the running mean of a batch norm layer.
-    Buffer,
-    /// A tensor saved by autograd for the backward pass. It is named after the tensor that keeps the graph alive.
-    SavedForBackward,
-    /// A tensor referenced by a Python variable, container or attribute.
-    Variable,
-    /// A tensor object that cannot be reached from any root, so its name is unknown.
-    Unnamed,
-    /// Tensor storage not owned by any Python object, such as the weights of a TorchScript module.
-    CppStorage,
-    /// A block without a tensor in a private pool of CUDA graphs.
-    GraphPool,
-    /// A block that is not a tensor, such as a cuBLAS workspace.
-    Workspace,
-    #[default]
-    #[serde(other)]
-    Unknown,
+crate::named! {
+    /// Use of an allocated memory block.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum HolderClass {
+        Parameter = "parameters", "parameter",
+        Gradient = "gradients", "gradient",
+        OptimizerState = "optimizer state", "optimizer",
+        /// A module buffer, such as the running mean of a batch norm layer.
+        Buffer = "module buffers", "buffer",
+        /// A tensor saved by autograd for the backward pass. It is named after the tensor that keeps the graph alive.
+        SavedForBackward = "saved by autograd", "autograd",
+        /// A tensor referenced by a Python variable, container or attribute.
+        Variable = "variables", "variable",
+        /// A tensor object that cannot be reached from any root, so its name is unknown.
+        Unnamed = "tensors without a name", "unnamed",
+        /// Tensor storage not owned by any Python object, such as the weights of a TorchScript module.
+        CppStorage = "C++ tensors", "C++",
+        /// A block without a tensor in a private pool of CUDA graphs.
+        GraphPool = "CUDA graphs", "CUDA graph",
+        /// A block that is not a tensor, such as a cuBLAS workspace.
+        Workspace = "blocks without a tensor", "no tensor",
+        #[default]
+        #[serde(other)]
+        Unknown = "other", "other",
+    }
+    /// Returns the class name for sentences and legends, in the plural where one exists.
+    fn name;
+    /// Returns the class name for a narrow column, at most ten characters.
+    fn short_name;
 }
 
 /// A tensor, or a memory block without a tensor.
@@ -226,42 +230,6 @@ impl HeldTensor {
             return scalar.into();
         }
         self.shape.iter().map(u64::to_string).collect::<Vec<String>>().join("x")
-    }
-}
-
-impl HolderClass {
-    /// Returns the class name for a narrow column, at most ten characters.
-    pub fn short_name(self) -> &'static str {
-        match self {
-            Self::Parameter => "parameter",
-            Self::Gradient => "gradient",
-            Self::OptimizerState => "optimizer",
-            Self::Buffer => "buffer",
-            Self::SavedForBackward => "autograd",
-            Self::Variable => "variable",
-            Self::Unnamed => "unnamed",
-            Self::CppStorage => "C++",
-            Self::GraphPool => "CUDA graph",
-            Self::Workspace => "no tensor",
-            Self::Unknown => "other",
-        }
-    }
-
-    /// Returns the class name for sentences and legends, in the plural where one exists.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Parameter => "parameters",
-            Self::Gradient => "gradients",
-            Self::OptimizerState => "optimizer state",
-            Self::Buffer => "module buffers",
-            Self::SavedForBackward => "saved by autograd",
-            Self::Variable => "variables",
-            Self::Unnamed => "tensors without a name",
-            Self::CppStorage => "C++ tensors",
-            Self::GraphPool => "CUDA graphs",
-            Self::Workspace => "blocks without a tensor",
-            Self::Unknown => "other",
-        }
     }
 }
 

@@ -92,17 +92,20 @@ impl Incident {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// A notice; nothing failed.
-    Note,
-    /// A failure that the program survived.
-    Caught,
-    Fatal,
-    #[default]
-    #[serde(other)]
-    Unknown,
+crate::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Severity {
+        /// A notice; nothing failed.
+        Note = "note",
+        /// A failure that the program survived.
+        Caught = "caught",
+        Fatal = "fatal",
+        #[default]
+        #[serde(other)]
+        Unknown = "unknown",
+    }
+    fn word;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -194,16 +197,19 @@ pub struct Cause {
     pub needs: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Likely,
-    Possible,
-    RuledOut,
-    /// Verdict unknown, or added by a later version.
-    #[default]
-    #[serde(other)]
-    Unknown,
+crate::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Verdict {
+        Likely = "likely",
+        Possible = "possible",
+        RuledOut = "ruled out",
+        /// Verdict unknown, or added by a later version.
+        #[default]
+        #[serde(other)]
+        Unknown = "unknown",
+    }
+    fn words;
 }
 
 #[skip_serializing_none]

@@ -16,6 +16,7 @@ pub mod incident_record;
 pub mod link;
 pub mod log;
 pub mod memory_size;
+mod named;
 pub mod nearest_name;
 pub mod newest;
 pub mod permissions;

@@ -32,37 +32,26 @@ pub struct Pool {
     pub stats: PoolStats,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Allocator {
-    /// PyTorch's own caching allocator, which is fully readable.
-    Native,
-    /// PyTorch with the CUDA driver's own pool (cudaMallocAsync), whose state cannot be read from the process.
-    CudaMallocAsync,
-    /// An allocator library supplied by the user.
-    Pluggable,
-    /// XLA's best-fit allocator with coalescing: JAX's default.
-    XlaBfc,
-    TensorflowBfc,
-    CupyMemoryPool,
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-impl Allocator {
-    /// Returns the allocator's usual name: `XLA BFC`.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Native => "PyTorch's caching allocator",
-            Self::CudaMallocAsync => "cudaMallocAsync",
-            Self::Pluggable => "pluggable allocator",
-            Self::XlaBfc => "XLA BFC",
-            Self::TensorflowBfc => "TensorFlow BFC",
-            Self::CupyMemoryPool => "CuPy memory pool",
-            Self::Unknown => "unknown allocator",
-        }
+crate::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Allocator {
+        /// PyTorch's own caching allocator, which is fully readable.
+        Native = "PyTorch's caching allocator",
+        /// PyTorch with the CUDA driver's own pool (cudaMallocAsync), whose state cannot be read from the process.
+        CudaMallocAsync = "cudaMallocAsync",
+        /// An allocator library supplied by the user.
+        Pluggable = "pluggable allocator",
+        /// XLA's best-fit allocator with coalescing: JAX's default.
+        XlaBfc = "XLA BFC",
+        TensorflowBfc = "TensorFlow BFC",
+        CupyMemoryPool = "CuPy memory pool",
+        #[default]
+        #[serde(other)]
+        Unknown = "unknown allocator",
     }
+    /// Returns the allocator's usual name: `XLA BFC`.
+    fn words;
 }
 
 /// Minimum, maximum and last value of a sampled size since the previous frame.

@@ -155,50 +155,32 @@ pub struct Latency {
     pub longest_us: u64,
 }
 
-/// Allocation policy under which a probe runs a pattern of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    /// PyTorch's caching allocator with default settings. Segments come from cudaMalloc; free blocks are chosen by best
-    /// fit, split, and merged.
-    Native,
-    /// PyTorch's caching allocator with expandable_segments:True. One address range per pool, to which pages are mapped.
-    Expandable,
-    /// cudaMalloc for every request.
-    Plain,
-    /// cudaMallocAsync, the driver's stream-ordered pool.
-    Pool,
-    #[default]
-    #[serde(other)]
-    Unknown,
+crate::named! {
+    /// Allocation policy under which a probe runs a pattern of requests.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Policy {
+        /// PyTorch's caching allocator with default settings. Segments come from cudaMalloc; free blocks are chosen by best
+        /// fit, split, and merged.
+        Native = "native", "PyTorch's native rules",
+        /// PyTorch's caching allocator with expandable_segments:True. One address range per pool, to which pages are mapped.
+        Expandable = "expandable", "expandable segments",
+        /// cudaMalloc for every request.
+        Plain = "plain", "plain cudaMalloc",
+        /// cudaMallocAsync, the driver's stream-ordered pool.
+        Pool = "pool", "stream-ordered pool",
+        #[default]
+        #[serde(other)]
+        Unknown = "unknown", "unknown policy",
+    }
+    /// Returns the policy's name on the command line and in JSON.
+    fn name;
+    /// Returns a noun phrase for the allocation policy.
+    fn words;
 }
 
 /// All allocation policies in the order in which they run. Those with the most driver calls are last.
 pub const POLICIES: &[Policy] = &[Policy::Native, Policy::Expandable, Policy::Pool, Policy::Plain];
-
-impl Policy {
-    /// Returns the policy's name on the command line and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Expandable => "expandable",
-            Self::Plain => "plain",
-            Self::Pool => "pool",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Returns a noun phrase for the allocation policy.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Native => "PyTorch's native rules",
-            Self::Expandable => "expandable segments",
-            Self::Plain => "plain cudaMalloc",
-            Self::Pool => "stream-ordered pool",
-            Self::Unknown => "unknown policy",
-        }
-    }
-}
 
 /// Result of running a pattern of requests in a fresh allocator.
 #[skip_serializing_none]

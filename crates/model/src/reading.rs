@@ -14,38 +14,28 @@ use std::marker::PhantomData;
 use serde::de::{self, IntoDeserializer, value};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Reason why a value is missing. The names are part of the JSON contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// Not read, because the value was not requested, is not due yet, or is unknown to the version that wrote the data.
-    #[default]
-    NotRead,
-    /// The device, driver or kernel does not provide the value.
-    Unsupported,
-    /// The user is not permitted to read the value.
-    Denied,
-    /// The process has exited, or the device was removed.
-    Gone,
-    /// The source returned an impossible value, which was dropped.
-    Implausible,
-    /// The read failed, or this version does not know the reason.
-    #[serde(other)]
-    Unknown,
-}
-
-impl Reason {
-    /// Returns a short description of the reason, shown after a dash: `– not supported here`.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::NotRead => "not read",
-            Self::Unsupported => "not supported here",
-            Self::Denied => "no permission",
-            Self::Gone => "no longer exists",
-            Self::Implausible => "implausible value dropped",
-            Self::Unknown => "could not be read",
-        }
+crate::named! {
+    /// Reason why a value is missing. The names are part of the JSON contract.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Reason {
+        /// Not read, because the value was not requested, is not due yet, or is unknown to the version that wrote the data.
+        #[default]
+        NotRead = "not read",
+        /// The device, driver or kernel does not provide the value.
+        Unsupported = "not supported here",
+        /// The user is not permitted to read the value.
+        Denied = "no permission",
+        /// The process has exited, or the device was removed.
+        Gone = "no longer exists",
+        /// The source returned an impossible value, which was dropped.
+        Implausible = "implausible value dropped",
+        /// The read failed, or this version does not know the reason.
+        #[serde(other)]
+        Unknown = "could not be read",
     }
+    /// Returns a short description of the reason, shown after a dash: `– not supported here`.
+    fn words;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

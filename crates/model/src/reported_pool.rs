@@ -37,27 +37,19 @@ pub struct ReportedPool {
     pub largest_free_block: Reading<Bytes>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Framework {
-    Jax,
-    Tensorflow,
-    Cupy,
-    #[default]
-    #[serde(other)]
-    Unknown,
-}
-
-impl Framework {
-    /// Returns the framework's name in its official spelling.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Jax => "JAX",
-            Self::Tensorflow => "TensorFlow",
-            Self::Cupy => "CuPy",
-            Self::Unknown => "unknown framework",
-        }
+crate::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Framework {
+        Jax = "JAX",
+        Tensorflow = "TensorFlow",
+        Cupy = "CuPy",
+        #[default]
+        #[serde(other)]
+        Unknown = "unknown framework",
     }
+    /// Returns the framework's name in its official spelling.
+    fn words;
 }
 
 impl ReportedPool {

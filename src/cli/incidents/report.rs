@@ -14,7 +14,7 @@ use color_eyre::eyre::{WrapErr, bail};
 use regex::Regex;
 
 use crate::cli::print;
-use crate::export::explanation::{Others, fenced, scene as scene_lines, severity, verdict};
+use crate::export::explanation::{Others, fenced, scene as scene_lines};
 use crate::model::incident_record::Record;
 use crate::redact;
 
@@ -30,7 +30,7 @@ pub(super) fn text(record: &Record) -> String {
         out,
         "- {} ({}, confidence {:.2}): {}",
         incident.id,
-        severity(incident.severity),
+        incident.severity.word(),
         incident.confidence,
         incident.title
     );
@@ -40,7 +40,7 @@ pub(super) fn text(record: &Record) -> String {
     };
     for cause in &incident.causes {
         let (pro, con) = (evidence(&cause.r#for), evidence(&cause.against));
-        let verdict = verdict(cause.verdict);
+        let verdict = cause.verdict.words();
         let _ = writeln!(out, "- {verdict}: {} (for: {pro}; against: {con})", cause.id);
     }
     for one in &incident.secondary {

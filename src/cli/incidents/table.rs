@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
-use crate::export::explanation::severity;
 use crate::incident::Entry;
 use crate::model::incident::Incident;
 use crate::model::process::program_of;
@@ -51,7 +50,7 @@ fn cells(entry: &Entry, zone: &TimeZone) -> [String; 5] {
     [
         local_time(incident, zone, "%m-%d %H:%M"),
         entry.uid.to_string(),
-        severity(incident.severity).to_owned(),
+        incident.severity.word().to_owned(),
         cut(incident.host.as_deref().unwrap_or("–")),
         cut(&process(entry)),
     ]

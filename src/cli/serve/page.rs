@@ -8,7 +8,6 @@ use tokio::sync::watch;
 
 use super::super::dashboard::why_no_gpus;
 use crate::cli::print::say;
-use crate::export::explanation::severity;
 use crate::export::metrics::{self, Format, HostMetrics, HostState, IncidentCount, Options};
 use crate::incident::{WatchResult, Watcher};
 use crate::model::newest::Newest;
@@ -96,7 +95,7 @@ impl HostStatus {
         }
         self.updates += 1;
         self.counted.push(key.clone());
-        let severity = severity(incident.severity);
+        let severity = incident.severity.word();
         let last = key.time.0 as f64 / 1_000.0;
         let is_same =
             |row: &&mut IncidentCount| row.card == incident.id && row.severity == severity;

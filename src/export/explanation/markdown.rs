@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::quote::{QuoteRow, rows};
-use crate::export::explanation::words::{log_position, name, subject, times, verdict};
+use crate::export::explanation::words::{log_position, name, subject, times};
 use crate::model::incident::{Cause, Fix, FixKind, Incident};
 
 /// Width of the code block with a log excerpt, in characters.
@@ -99,7 +99,7 @@ fn write_causes(out: &mut String, causes: &[Cause]) {
     for cause in causes {
         let cells = [cause.title.as_str(), &cause.r#for.join("; "), &cause.against.join("; ")];
         let cells = cells.map(cell).join(" | ");
-        let _ = writeln!(out, "| {} | {cells} |", verdict(cause.verdict));
+        let _ = writeln!(out, "| {} | {cells} |", cause.verdict.words());
     }
     out.push('\n');
 }

@@ -8,7 +8,7 @@ mod scene;
 mod text;
 mod words;
 
-pub use self::words::{program, severity, verdict};
+pub use self::words::program;
 
 pub use lines::{StyledLine, Tone, Wrapped, wrap_lines, wrapped};
 pub use markdown::{fenced, markdown};

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::lines::{StyledLine, Tone, Wrapped, labelled, wrap_lines};
 use super::quote::{QuoteRow, rows};
-use crate::export::explanation::words::{log_position, name, subject, times, verdict};
+use crate::export::explanation::words::{log_position, name, subject, times};
 use crate::model::incident::{Cause, Verdict};
 use crate::model::{DetectedBy, Incident};
 
@@ -248,7 +248,7 @@ fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: 
         incident.causes.iter().filter(|cause| !is_short || cause.verdict != Verdict::RuledOut);
     for (n, cause) in shown.take(limits.causes).enumerate() {
         let word = if n == 0 { "WHY" } else { "" };
-        let word = format!("{word:<INDENT$}{}", verdict(cause.verdict));
+        let word = format!("{word:<INDENT$}{}", cause.verdict.words());
         label(out, &word, &cause.title, INDENT + VERDICT_WIDTH, width);
         if let Some(evidence) = evidence(cause) {
             label(out, "", &evidence, INDENT + VERDICT_WIDTH + 2, width);

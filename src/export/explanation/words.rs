@@ -1,25 +1,6 @@
 //! Words about an incident that all forms of an explanation share.
 
-use crate::model::incident::Verdict;
-use crate::model::{Incident, Severity};
-
-pub fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Likely => "likely",
-        Verdict::Possible => "possible",
-        Verdict::RuledOut => "ruled out",
-        Verdict::Unknown => "unknown",
-    }
-}
-
-pub fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Note => "note",
-        Severity::Caught => "caught",
-        Severity::Fatal => "fatal",
-        Severity::Unknown => "unknown",
-    }
-}
+use crate::model::Incident;
 
 /// Returns the incident's program and PID, if known: `train.py 418`, `PID 418`.
 pub fn program(incident: &Incident) -> Option<String> {

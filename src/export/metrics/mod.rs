@@ -56,30 +56,21 @@ pub struct Options {
     pub max_processes: usize,
 }
 
-/// Connection state of a host, shown in the label `state` of `gputop_up`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HostState {
-    Up,
-    /// No frame has arrived yet from the host.
-    #[default]
-    Waiting,
-    /// The host has no GPU, or its driver is not loaded.
-    NoGpus,
-    /// No frame has arrived from the host for several intervals.
-    Stale,
-    Disconnected,
-}
-
-impl HostState {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Waiting => "waiting",
-            Self::NoGpus => "no_gpus",
-            Self::Stale => "stale",
-            Self::Disconnected => "disconnected",
-        }
+gputop_model::named! {
+    /// Connection state of a host, shown in the label `state` of `gputop_up`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum HostState {
+        Up = "up",
+        /// No frame has arrived yet from the host.
+        #[default]
+        Waiting = "waiting",
+        /// The host has no GPU, or its driver is not loaded.
+        NoGpus = "no_gpus",
+        /// No frame has arrived from the host for several intervals.
+        Stale = "stale",
+        Disconnected = "disconnected",
     }
+    fn word;
 }
 
 /// Incidents of one host that are explained by the same card.

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::export::explanation::severity;
 use crate::model::{Bytes, Millis, Percent};
 use crate::summary::{
     ComparedSubject, Energy, GpuSummary, IncidentSummary, Percentiles, PoolSummary, ProcessSummary,
@@ -257,7 +256,7 @@ fn warnings(run: &RunSummary) -> impl Iterator<Item = String> {
 
 /// Formats an incident as one line, and its first fix as a second line.
 pub fn incident(incident: &IncidentSummary) -> Vec<String> {
-    let severity = severity(incident.severity);
+    let severity = incident.severity.word();
     let subject = match (incident.process, incident.gpu) {
         (Some(process), _) => format!(" PID {}", process.pid),
         (None, Some(gpu)) => format!(" GPU {gpu}"),

@@ -9,7 +9,7 @@ use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::incidents::{ListedIncident, incident_time};
 use crate::dashboard::table::{Cell, Column, First, Hidden, SortKey};
 use crate::dashboard::times::clock_text;
-use crate::export::explanation::{program, severity};
+use crate::export::explanation::program;
 use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -70,7 +70,7 @@ fn host(listed: &ListedIncident, _: &TimeZone) -> Cell {
 
 fn severity_cell(listed: &ListedIncident, _: &TimeZone) -> Cell {
     let level = listed.incident.severity;
-    Cell::new(severity(level), Emphasis::of_severity(level))
+    Cell::new(level.word(), Emphasis::of_severity(level))
 }
 
 fn headline(listed: &ListedIncident, _: &TimeZone) -> Cell {

@@ -9,7 +9,6 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::times::span_text;
-use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
 use crate::model::gpu::ContextKind;
@@ -265,7 +264,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
 /// Returns the process's incident and the keys that open its explanation.
 fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
     let keys = [Action::Open, Action::Why].map(|action| app.ui.keymap.label(action));
-    let headline = format!("{} ({})", incident.headline, severity(incident.severity));
+    let headline = format!("{} ({})", incident.headline, incident.severity.word());
     [
         Fact::Blank,
         Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),

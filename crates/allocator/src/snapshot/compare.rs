@@ -12,27 +12,21 @@ use super::history::{Amount, ByStack};
 use super::stacks::Stacks;
 use super::{Device, DeviceAnalysis, Snapshot, StackId};
 
-/// How the memory allocated by a stack changed from the first snapshot to the second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeKind {
-    New,
-    Grew,
-    Shrank,
-    Vanished,
+gputop_model::named! {
+    /// How the memory allocated by a stack changed from the first snapshot to the second.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ChangeKind {
+        New = "new",
+        Grew = "grew",
+        Shrank = "shrank",
+        Vanished = "vanished",
+    }
+    fn word;
 }
 
 impl ChangeKind {
     pub const ALL: [Self; 4] = [Self::New, Self::Grew, Self::Shrank, Self::Vanished];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Grew => "grew",
-            Self::Shrank => "shrank",
-            Self::Vanished => "vanished",
-        }
-    }
 }
 
 /// The memory allocated by a stack in two snapshots.

@@ -24,41 +24,26 @@ pub type ObjectId = u32;
 /// A stack in a snapshot, as an index into [`Stacks`](super::stacks::Stacks); 0 is the empty stack.
 pub type StackId = u32;
 
-/// The type of an entry in a device's trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TraceAction {
-    Alloc,
-    FreeRequested,
-    FreeCompleted,
-    SegmentAlloc,
-    SegmentFree,
-    SegmentMap,
-    SegmentUnmap,
-    Snapshot,
-    Oom,
-    UserDefined,
-    /// An event type added by a later PyTorch version.
-    #[default]
-    Unknown,
-}
-
-impl TraceAction {
-    /// Returns the name of the action in snapshot files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Alloc => "alloc",
-            Self::FreeRequested => "free_requested",
-            Self::FreeCompleted => "free_completed",
-            Self::SegmentAlloc => "segment_alloc",
-            Self::SegmentFree => "segment_free",
-            Self::SegmentMap => "segment_map",
-            Self::SegmentUnmap => "segment_unmap",
-            Self::Snapshot => "snapshot",
-            Self::Oom => "oom",
-            Self::UserDefined => "user_defined",
-            Self::Unknown => "unknown",
-        }
+gputop_model::named! {
+    /// The type of an entry in a device's trace.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum TraceAction {
+        Alloc = "alloc",
+        FreeRequested = "free_requested",
+        FreeCompleted = "free_completed",
+        SegmentAlloc = "segment_alloc",
+        SegmentFree = "segment_free",
+        SegmentMap = "segment_map",
+        SegmentUnmap = "segment_unmap",
+        Snapshot = "snapshot",
+        Oom = "oom",
+        UserDefined = "user_defined",
+        /// An event type added by a later PyTorch version.
+        #[default]
+        Unknown = "unknown",
     }
+    /// Returns the name of the action in snapshot files.
+    fn name;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -34,55 +34,37 @@ pub struct FigureColumn {
     pub help: &'static str,
 }
 
-/// Heading on the GPU screen under which a figure is listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Section {
-    /// Memory sizes. The GPU screen shows them as parts that add up.
-    Memory,
-    Activity,
-    Power,
-    Links,
-    Errors,
-    Identity,
-}
-
-impl Section {
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Memory => "Memory",
-            Self::Activity => "Activity",
-            Self::Power => "Power, heat, clocks",
-            Self::Links => "Links",
-            Self::Errors => "Memory errors",
-            Self::Identity => "Board",
-        }
+crate::named! {
+    /// Heading on the GPU screen under which a figure is listed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Section {
+        /// Memory sizes. The GPU screen shows them as parts that add up.
+        Memory = "Memory",
+        Activity = "Activity",
+        Power = "Power, heat, clocks",
+        Links = "Links",
+        Errors = "Memory errors",
+        Identity = "Board",
     }
+    fn title;
 }
 
 /// Interval between reads of GPU figures that rarely change or are expensive to read.
 pub const SLOW_INTERVAL: Millis = Millis(10_000);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Period {
-    Tick,
-    /// Read every [`SLOW_INTERVAL`].
-    Slow,
-    /// Read only while the GPU's screen is open, because the call takes 2 to 40 ms.
-    WhileShown,
-    /// Read once, when the GPU is opened.
-    Once,
-}
-
-impl Period {
-    /// Returns the read interval as shown on the GPU screen beside the value.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Tick => "every sample",
-            Self::Slow => "10 s",
-            Self::WhileShown => "while shown",
-            Self::Once => "once",
-        }
+crate::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Period {
+        Tick = "every sample",
+        /// Read every [`SLOW_INTERVAL`].
+        Slow = "10 s",
+        /// Read only while the GPU's screen is open, because the call takes 2 to 40 ms.
+        WhileShown = "while shown",
+        /// Read once, when the GPU is opened.
+        Once = "once",
     }
+    /// Returns the read interval as shown on the GPU screen beside the value.
+    fn words;
 }
 
 /// Declares [`Field`], which accesses a figure's [`Gpu`] field, and [`Value`], which borrows its value.

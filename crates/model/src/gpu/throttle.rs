@@ -2,20 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Throttle {
-    Idle,
-    ApplicationsClocks,
-    SwPowerCap,
-    HwSlowdown,
-    SyncBoost,
-    SwThermal,
-    HwThermal,
-    HwPowerBrake,
-    DisplayClocks,
-    #[serde(other)]
-    Unknown,
+crate::named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Throttle {
+        Idle = "idle",
+        ApplicationsClocks = "clocks set by user",
+        SwPowerCap = "power cap",
+        HwSlowdown = "hardware slowdown",
+        SyncBoost = "sync boost",
+        SwThermal = "too warm",
+        HwThermal = "too hot",
+        HwPowerBrake = "power brake",
+        DisplayClocks = "display clocks",
+        #[serde(other)]
+        Unknown = "throttled, reason unknown",
+    }
+    /// Returns the throttle reason as a noun phrase for a narrow column: `power cap`.
+    fn words;
 }
 
 impl Throttle {
@@ -30,22 +34,6 @@ impl Throttle {
     pub fn of_mask(mask: u64) -> Vec<Self> {
         let reasons = Self::BY_BIT.into_iter().enumerate();
         reasons.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, reason)| reason).collect()
-    }
-
-    /// Returns the throttle reason as a noun phrase for a narrow column: `power cap`.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::ApplicationsClocks => "clocks set by user",
-            Self::SwPowerCap => "power cap",
-            Self::HwSlowdown => "hardware slowdown",
-            Self::SyncBoost => "sync boost",
-            Self::SwThermal => "too warm",
-            Self::HwThermal => "too hot",
-            Self::HwPowerBrake => "power brake",
-            Self::DisplayClocks => "display clocks",
-            Self::Unknown => "throttled, reason unknown",
-        }
     }
 
     /// Returns true if the user should act, because heat or the power supply slows down the GPU.
