@@ -86,7 +86,7 @@ struct ProcessTotals {
     pools: Vec<PoolTotals>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PoolTotals {
     /// The pool's framework, or `None` for PyTorch.
     framework: Option<Framework>,
@@ -554,15 +554,7 @@ impl ProcessTotals {
 
 impl PoolTotals {
     fn new(framework: Option<Framework>, ordinal: u32) -> Self {
-        Self {
-            framework,
-            allocator: Allocator::default(),
-            ordinal,
-            gpu: None,
-            reserved: Distribution::default(),
-            allocated: Distribution::default(),
-            reserved_peak: Bytes(0),
-        }
+        Self { framework, ordinal, ..Self::default() }
     }
 
     fn is(&self, framework: Option<Framework>, ordinal: u32) -> bool {

@@ -10,7 +10,7 @@ use crate::snapshot::{Device, DeviceAnalysis, Setting, Snapshot, TraceEvent};
 const MAX_LINES: usize = 20;
 
 /// A snapshot with the analysis of each device, as it is printed and shown.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct AnalysedSnapshot {
     /// Name of the file.
     pub name: String,

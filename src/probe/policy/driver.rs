@@ -142,15 +142,8 @@ fn segments_of(ranges: &[(u64, u64)], live: &Live) -> Vec<Segment> {
             at = address + size;
         }
         add(at, to, BlockState::Free);
-        Segment {
-            address: from,
-            size: Bytes(to - from),
-            pool: PoolKind::Large,
-            pool_id: None,
-            stream: 0,
-            expandable: false,
-            blocks,
-        }
+        let (size, pool) = (Bytes(to - from), PoolKind::Large);
+        Segment { address: from, size, pool, blocks, ..Segment::default() }
     };
     ranges.iter().map(segment).collect()
 }

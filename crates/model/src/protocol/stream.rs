@@ -26,7 +26,7 @@ const MAX_FAILURE_MAPS: usize = 8;
 /// Maximum number of unread summaries of memory holders.
 const MAX_HOLDER_SUMMARIES: usize = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Queue {
     updates: VecDeque<Waiting<Update>>,
     max_frames: usize,
@@ -273,14 +273,7 @@ impl Drop for Source {
 
 /// Creates a stream: the sending end, the request receiver, and the receiving end.
 pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
-    let queue = Queue {
-        updates: VecDeque::new(),
-        max_frames: MAX_FRAMES,
-        drops_when_full: false,
-        lost_events: 0,
-        lost_replies: 0,
-        closed: false,
-    };
+    let queue = Queue { max_frames: MAX_FRAMES, ..Queue::default() };
     let shared = Arc::new(Shared {
         queue: Mutex::new(queue),
         arrived: Notify::new(),

@@ -23,6 +23,7 @@ use crate::model::{
 const MAX_PIDS: usize = 256;
 
 /// Data received from a remote host so far.
+#[derive(Default)]
 pub(super) struct View {
     unavailable: Missing,
     facts: Facts,
@@ -46,16 +47,7 @@ pub(super) struct OptionalQueries {
 
 impl View {
     pub(super) fn new(unavailable: Missing) -> Self {
-        Self {
-            unavailable,
-            facts: Facts::default(),
-            frame: Frame::default(),
-            read: None,
-            host_figures: HostFigures::default(),
-            cpu_shares: CpuShares::default(),
-            usage: Usage::default(),
-            instances: Instances::new(),
-        }
+        Self { unavailable, ..Self::default() }
     }
 
     pub(super) fn hello(&mut self, facts: Facts) -> Hello {

@@ -15,14 +15,15 @@ use crate::tui::theme::Theme;
 use crate::tui::widgets::segment_map::MapPane;
 
 /// The pane with the keyboard focus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Pane {
+    #[default]
     Map,
     Histogram,
     Metrics,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemoryScreen {
     pub(super) process: ProcessKey,
     /// The GPU from which the screen was opened.
@@ -45,16 +46,7 @@ impl MemoryScreen {
     }
 
     pub fn new(id: RowId) -> Self {
-        Self {
-            process: id.key,
-            gpu: id.gpu,
-            ordinal: None,
-            pane: Pane::Map,
-            map: MapPane::default(),
-            scroll: 0,
-            is_embedded: false,
-            analysed_map: None,
-        }
+        Self { process: id.key, gpu: id.gpu, ..Self::default() }
     }
 
     /// Returns the process with the most memory on a GPU. Processes with a known pool take precedence.

@@ -18,8 +18,9 @@ use crate::tui::widgets::area::{split_bottom, split_top};
 use crate::tui::widgets::cells::put_all;
 use crate::tui::widgets::segment_map::MapPane;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Pane {
+    #[default]
     Summary,
     Map,
     Time,
@@ -35,6 +36,7 @@ pub(super) const PANES: [(Pane, &str); 5] = [
     (Pane::Growth, "growth"),
 ];
 
+#[derive(Default)]
 pub struct SnapshotScreen {
     pub(super) opened: Rc<AnalysedSnapshot>,
     /// Index of the displayed device.
@@ -53,18 +55,7 @@ pub struct SnapshotScreen {
 
 impl SnapshotScreen {
     pub fn new(opened: AnalysedSnapshot) -> Self {
-        let mut screen = Self {
-            opened: Rc::new(opened),
-            device_index: 0,
-            pane: Pane::Summary,
-            map: MapPane::default(),
-            time: time::Window::default(),
-            stacks_at: None,
-            stacks: StackList::default(),
-            growth: StackList::default(),
-            frames: None,
-            search: TextField::default(),
-        };
+        let mut screen = Self { opened: Rc::new(opened), ..Self::default() };
         screen.step_device(0);
         screen
     }
