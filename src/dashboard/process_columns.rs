@@ -33,7 +33,7 @@ fn rss(row: &ProcessRow, _: &TimeZone) -> Cell {
     Cell::reading(&row.live_fact(|f| &f.rss), |b| b.short())
 }
 
-/// Stands for an unknown command line beside other words.
+/// Stands for an unknown command line, also beside other words.
 const UNKNOWN: &str = "–";
 
 fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
@@ -58,7 +58,6 @@ fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
         RunState::Stopped => Cell::new(format!("stopped: {command}"), Emphasis::Warn),
         _ => match row.warning() {
             Some(warning) => Cell::new(format!("{}: {command}", warning.word()), Emphasis::Warn),
-            None if command == UNKNOWN => Cell { emphasis: Emphasis::Normal, ..Cell::missing() },
             None => Cell::text(command),
         },
     }
