@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use gputop::model::history::{DAY, History};
-use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
+use gputop_model::history::{DAY, History};
+use gputop_model::protocol::Update;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -50,7 +50,7 @@ fn main() {
     drop(held);
     app.update(Update::Frame(Arc::new(day.next().clone())));
     app.host.history = history;
-    app.host.time_window.extend(gputop::model::units::Mono(5_400_000));
+    app.host.time_window.extend(gputop_model::units::Mono(5_400_000));
     app.host.time_window.extend(app.host.frame.mono);
     for def in SCREENS {
         let Some(screen) = (def.sample)(&app) else {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use gputop::collect::host::HostReader;
 use gputop::collect::process::container::Files;
 use gputop::collect::process::{ProcessTable, detail};
-use gputop::model::host::PidNamespace;
-use gputop::model::units::{Mono, Pid};
+use gputop_model::host::PidNamespace;
+use gputop_model::units::{Mono, Pid};
 
 const PROCESSES: usize = 64;
 const THREADS: usize = 32;

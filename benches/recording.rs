@@ -11,15 +11,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gputop::model::frame::Frame;
-use gputop::model::history::History;
-use gputop::model::pool::{Pool, Pools};
-use gputop::model::units::{Millis, Mono};
-use gputop::protocol::stream::Source;
-use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording, play};
+use gputop_model::frame::Frame;
+use gputop_model::history::History;
+use gputop_model::pool::{Pool, Pools};
+use gputop_model::protocol::stream::Source;
+use gputop_model::protocol::{Play, Position, Request, Update};
+use gputop_model::units::{Millis, Mono};
 
 #[path = "../tests/it/support/training_day.rs"]
 mod training_day;
@@ -81,7 +81,7 @@ fn record(file: &Path, seconds: u64) {
     let one = serde_json::to_string(day.next()).unwrap();
     let before = Instant::now();
     for _ in 0..1_000 {
-        serde_json::from_str::<gputop::model::frame::Frame>(&one).unwrap();
+        serde_json::from_str::<gputop_model::frame::Frame>(&one).unwrap();
     }
     let parsed = before.elapsed() / 1_000;
     row("a frame as JSON", format!("{} bytes", one.len()));

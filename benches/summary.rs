@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputop::protocol::Line;
 use gputop::source::record::Recorder;
 use gputop::source::replay::Recording;
+use gputop_model::protocol::Line;
 
 #[path = "../tests/it/support/training_day.rs"]
 mod training_day;

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use gputop::model::process::ProcessKey;
-use gputop::model::units::{Pid, StartTicks};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Pid, StartTicks};
 use gputop_peek::memory::live::Live;
 use gputop_peek::torch::Attached;
 use gputop_peek::torch::sampler::{PERIOD, Sampler};

@@ -6,11 +6,11 @@
 
 use std::time::Instant;
 
-use gputop::allocator::config::Config;
-use gputop::allocator::rules::NEWEST;
-use gputop::allocator::trace::{Op, PoolId, Trace};
-use gputop::allocator::whatif::{Room, replay};
-use gputop::model::units::Bytes;
+use gputop_allocator::config::Config;
+use gputop_allocator::rules::NEWEST;
+use gputop_allocator::trace::{Op, PoolId, Trace};
+use gputop_allocator::whatif::{Room, replay};
+use gputop_model::units::Bytes;
 
 const MIN_EVENTS_PER_SECOND: f64 = 2e6;
 

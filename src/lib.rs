@@ -45,9 +45,3 @@ pub mod source;
 pub mod summary;
 pub mod tui;
 pub mod user_files;
-
-pub use gputop_allocator as allocator;
-pub use gputop_allocator::snapshot;
-pub use gputop_explain as diagnose;
-pub use gputop_model as model;
-pub use gputop_model::{protocol, redact};

@@ -11,12 +11,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
+use gputop_model::text::visible;
 use nix::libc::{ELOOP, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::geteuid;
 use thiserror::Error;
-
-use crate::model::text::visible;
 
 /// A base directory from the XDG specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gputop::diagnose::{Catalogue, explain};
+use gputop_explain::{Catalogue, explain};
 use serde_json::Value;
 
 use super::Figure;

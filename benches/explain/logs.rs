@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gputop::diagnose::{Catalogue, LogReader, diagnose, evidence::Measured};
+use gputop_explain::{Catalogue, LogReader, diagnose, evidence::Measured};
 
 use super::Figure;
 

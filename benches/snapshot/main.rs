@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gputop::snapshot::{self, DeviceAnalysis};
+use gputop_allocator::snapshot::{self, DeviceAnalysis};
 
 /// Number of events in a file of 100 MB.
 const EVENTS: u64 = 1_750_000;

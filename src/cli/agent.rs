@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::units::Millis;
 
 use super::async_runtime::runtime;
 use super::connect::AllowedActions;
@@ -11,7 +12,6 @@ use super::incident_sync;
 use super::settings::agent_options;
 use crate::collect::agent::Options;
 use crate::collect::local;
-use crate::model::units::Millis;
 use crate::source::remote::serve::serve;
 
 #[derive(Debug, clap::Args)]

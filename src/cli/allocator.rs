@@ -15,6 +15,12 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::WrapErr;
+use gputop_allocator::fits::{FitConditions, Fits};
+use gputop_allocator::fragmentation::{Bucket, Fragmentation};
+use gputop_model::frame::SCHEMA;
+use gputop_model::{
+    Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, Reading, ReportedPool, Segment,
+};
 use gputop_peek::memory::MemoryError;
 use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
@@ -24,13 +30,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::print::{print, print_json, say};
-use crate::allocator::fits::{FitConditions, Fits};
-use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::collect::hook::reported_by;
-use crate::model::frame::SCHEMA;
-use crate::model::{
-    Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, Reading, ReportedPool, Segment,
-};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

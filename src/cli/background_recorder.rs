@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, WrapErr, bail};
+use gputop_model::process::ProcessKey;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::print::say;
@@ -19,7 +20,6 @@ use super::settings::Flags;
 use super::summary::{add_fit, summarize};
 use crate::child_exit::exit_within;
 use crate::export::summary::short;
-use crate::model::process::ProcessKey;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::Recording;
 

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail, eyre};
+use gputop_explain::tables::Tables;
+use gputop_explain::workload::Workloads;
+use gputop_explain::{Catalogue, card_check};
 
 use super::print::{print, say};
-use crate::diagnose::tables::Tables;
-use crate::diagnose::workload::Workloads;
-use crate::diagnose::{Catalogue, card_check};
 use crate::export::cards;
 
 #[derive(Debug, clap::Args)]

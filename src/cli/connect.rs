@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail, eyre};
+use gputop_model::text::visible;
+use gputop_model::{Millis, Permissions};
 
 use super::print::say;
 use super::pushed_program::Program;
-use crate::model::text::visible;
-use crate::model::{Millis, Permissions};
 use crate::source::remote::greeting::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};

@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+#[cfg(local)]
+use gputop_model::permissions::Permissions;
+use gputop_model::protocol::{Update, backlog};
+use gputop_model::text::visible;
+use gputop_model::{Frame, Hello, Link, Reason};
 use tokio::runtime::Runtime;
 
 use super::async_runtime::runtime;
@@ -24,11 +29,6 @@ use super::unavailable::NO_COLLECTORS;
 use crate::collect::agent::Options;
 #[cfg(local)]
 use crate::collect::local;
-#[cfg(local)]
-use crate::model::permissions::Permissions;
-use crate::model::text::visible;
-use crate::model::{Frame, Hello, Link, Reason};
-use crate::protocol::{Update, backlog};
 use crate::source::remote::{self, Connection, Target};
 use crate::tui::screen::Screen;
 use crate::tui::{self, MonitoredHost};

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::protocol::Position;
+use gputop_model::units::Millis;
 
 use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use crate::dashboard::incidents::IncidentInbox;
 use crate::dashboard::recording::Recording;
 use crate::dashboard::return_point::ReturnPoint;
-use crate::model::units::Millis;
-use crate::protocol::Position;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::guide::Guide;

@@ -11,19 +11,19 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use color_eyre::Result;
+use gputop_explain::workload::Workloads;
+use gputop_explain::{
+    Catalogue, LogFindings, diagnose, evidence::Measured, fatal_first, jobs, recovery,
+};
+use gputop_model::redact;
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Incident};
 
 use super::print::{print, print_json, print_styled, say};
 use super::progress::Progress;
-use crate::diagnose::workload::Workloads;
-use crate::diagnose::{
-    Catalogue, LogFindings, diagnose, evidence::Measured, fatal_first, jobs, recovery,
-};
 use crate::export::cards;
 use crate::export::explanation::{self, Detail, Document};
 use crate::incident::source_lines;
-use crate::model::text::visible;
-use crate::model::{Bytes, Incident};
-use crate::redact;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

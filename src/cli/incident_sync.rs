@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use gputop_model::protocol::Update;
+use gputop_model::{IncidentFile, RemoteIncident};
 use tokio::sync::mpsc::{Sender, channel};
 
 use crate::incident::{Changes, Store, Uid};
-use crate::model::{IncidentFile, RemoteIncident};
-use crate::protocol::Update;
 use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use color_eyre::Result;
+use gputop_model::text::Escaped;
+use gputop_model::{Incident, Record};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::print::{print, print_json, print_styled, say};
 use crate::export::explanation::{self, Detail, Document, Others};
 use crate::incident::{Listing, Store, StoreError, Uid};
-use crate::model::text::Escaped;
-use crate::model::{Incident, Record};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

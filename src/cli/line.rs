@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::{Frame, Gpu, Millis};
 
 use super::print::print;
 use super::{dashboard, once};
 use crate::export::status_line;
-use crate::model::{Frame, Gpu, Millis};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

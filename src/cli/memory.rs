@@ -12,6 +12,11 @@ use std::time::{Duration, Instant};
 
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr as _, bail, eyre};
+use gputop_model::bounded_json;
+use gputop_model::frame::SCHEMA;
+use gputop_model::holders::growth::{GroupGrowth, HolderGrowth, missing_groups};
+use gputop_model::text::{Escaped, json_escaped, quoted};
+use gputop_model::{Bytes, HolderClass, HolderGroup, Holders, Millis, Pid, ProcessKey, Reading};
 use gputop_peek::cpython::limits::Options;
 use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
@@ -30,11 +35,6 @@ use crate::export::holders::{
     advice_lines, difference_lines, estimates, sentence, state_text, tensors,
 };
 use crate::export::tables;
-use crate::model::bounded_json;
-use crate::model::frame::SCHEMA;
-use crate::model::holders::growth::{GroupGrowth, HolderGrowth, missing_groups};
-use crate::model::text::{Escaped, json_escaped, quoted};
-use crate::model::{Bytes, HolderClass, HolderGroup, Holders, Millis, Pid, ProcessKey, Reading};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

@@ -63,10 +63,10 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use color_eyre::Result;
+use gputop_model::text::Escaped;
 
 pub use self::print::say;
 use self::settings::{Flags, Settings, SettingsArgs, is_given};
-use crate::model::text::Escaped;
 
 /// The arguments of gputop. The help shows the description from Cargo.toml.
 #[derive(Debug, Parser)]

@@ -5,6 +5,12 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
+use gputop_model::document::Document;
+use gputop_model::gpu::UnattributedCause;
+use gputop_model::protocol::Update;
+use gputop_model::protocol::stream::Source;
+use gputop_model::text::Escaped;
+use gputop_model::{Frame, Hello, Millis, Reason};
 
 use super::async_runtime::runtime;
 use super::dashboard;
@@ -13,12 +19,6 @@ use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_optio
 use crate::collect::local;
 use crate::dashboard::host_state::HostState;
 use crate::export::{self, report, tables};
-use crate::model::document::Document;
-use crate::model::gpu::UnattributedCause;
-use crate::model::text::Escaped;
-use crate::model::{Frame, Hello, Millis, Reason};
-use crate::protocol::Update;
-use crate::protocol::stream::Source;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

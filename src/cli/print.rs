@@ -1,12 +1,12 @@
 //! Standard output and standard error: printing, and the width and style of what is printed.
 
 use color_eyre::Result;
+use gputop_model::text::{Escaped, json_escaped};
 use serde::Serialize;
 
 use super::settings::has_terminal;
 use super::startup_state;
 use crate::export::explanation::Style;
-use crate::model::text::{Escaped, json_escaped};
 
 /// Prints text to standard output, escaped so that file names, arguments and stored text cannot control the terminal.
 pub fn print(text: &str) -> Result<()> {

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
+use gputop_model::pool_location::listed;
+use gputop_model::probe::Outcome;
+use gputop_model::text::quoted;
+use gputop_model::{
+    Bytes, Frame, Gpu, GpuUuid, Millis, Pid, Policy, Probe, ProbeRequest, ProcessKey, StartTicks,
+};
 
 use super::print::{print, print_json};
 use super::settings::{limit_argument, size_argument};
 use super::{dashboard, once};
 use crate::collect;
 use crate::export;
-use crate::model::pool_location::listed;
-use crate::model::probe::Outcome;
-use crate::model::text::quoted;
-use crate::model::{
-    Bytes, Frame, Gpu, GpuUuid, Millis, Pid, Policy, Probe, ProbeRequest, ProcessKey, StartTicks,
-};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

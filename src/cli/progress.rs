@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, Instant};
 
-use crate::model::units::Bytes;
+use gputop_model::units::Bytes;
 
 /// Time after which progress is shown. Faster reads show no progress.
 const SHOW_AFTER: Duration = Duration::from_secs(1);

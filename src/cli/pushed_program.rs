@@ -9,9 +9,8 @@ use std::process::{Command, Stdio};
 
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
-
-use crate::model::text::quoted;
-use crate::model::units::Bytes;
+use gputop_model::text::quoted;
+use gputop_model::units::Bytes;
 
 /// Linux executable to copy to a remote host.
 #[derive(Debug)]

@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::newest::Newest;
+use gputop_model::protocol::Update;
+use gputop_model::protocol::stream::Source;
+use gputop_model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
 
 use self::remote_incidents::RemoteIncidentEvents;
 use super::async_runtime::runtime;
@@ -26,10 +30,6 @@ use super::targets::HostArgs;
 #[cfg(local)]
 use crate::collect::local;
 use crate::incident::{IncidentSink, WatchResult, Watcher};
-use crate::model::newest::Newest;
-use crate::model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
-use crate::protocol::Update;
-use crate::protocol::stream::Source;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::map_schedule::{MapPeriod, MapScheduler};
 use crate::source::record::{RecordError, Recorder};

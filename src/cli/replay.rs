@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
+use gputop_model::protocol::Position;
+use gputop_model::text::visible;
 
 use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use crate::dashboard::incidents::IncidentInbox;
 use crate::dashboard::recording::Recording;
 use crate::dashboard::return_point::ReturnPoint;
-use crate::model::text::visible;
-use crate::protocol::Position;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::App;

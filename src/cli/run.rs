@@ -11,6 +11,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use color_eyre::Result;
+use gputop_explain::recovery;
+use gputop_model::{Millis, PidNamespace, ProcessKey, Record};
 
 use super::background_recorder::BackgroundRecorder;
 use super::print::{say, say_styled};
@@ -18,10 +20,8 @@ use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings, agent_options};
 use super::startup_state;
 use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::host::pid_namespace;
-use crate::diagnose::recovery;
 use crate::export::explanation::{self, Detail};
 use crate::incident::{save, with_timeout};
-use crate::model::{Millis, PidNamespace, ProcessKey, Record};
 use crate::run::{self, Capture, CommandLine, Explanation, Finished, Hook, OomWatch, Rank};
 
 #[derive(Debug, clap::Args)]

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::text::{quoted, visible};
 
-use crate::model::text::{quoted, visible};
 use crate::source::remote::Target;
 use crate::source::remote::slurm::Step;
 

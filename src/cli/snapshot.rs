@@ -7,6 +7,9 @@ use std::thread;
 
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
+use gputop_allocator::snapshot::compare::{self, SnapshotMemory};
+use gputop_allocator::snapshot::{self, Snapshot};
+use gputop_model::text::visible;
 
 use super::dashboard;
 use super::decompress::decompressed;
@@ -16,9 +19,6 @@ use super::settings::{ScreenArgs, Settings, has_terminal};
 use crate::export::snapshot::{
     AnalysedSnapshot, comparison_document, comparison_text, document, text,
 };
-use crate::model::text::visible;
-use crate::snapshot::compare::{self, SnapshotMemory};
-use crate::snapshot::{self, Snapshot};
 use crate::tui::screens::snapshot::SnapshotScreen;
 use crate::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 

@@ -7,15 +7,15 @@ use std::thread;
 
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
+use gputop_allocator::rules::NEWEST;
+use gputop_model::history::{DAY, History};
+use gputop_model::protocol::{Line, Update};
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Mono, Record};
 
 use super::print::{print, print_json, say};
-use crate::allocator::rules::NEWEST;
 use crate::export::summary::{self as export, Chart, Report};
 use crate::incident::RecordingDiagnosis;
-use crate::model::history::{DAY, History};
-use crate::model::text::visible;
-use crate::model::{Bytes, Mono, Record};
-use crate::protocol::{Line, Update};
 use crate::source::replay::Recording;
 use crate::summary::{RETENTION, RecordedLine, RunSummary, Totals, compare, read, smallest_gpu};
 use crate::tui::summary_charts;

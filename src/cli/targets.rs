@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::nearest_name::nearest;
+use gputop_model::text::quoted;
 
 use super::settings::{Group, read_text};
 use super::slurm;
 use crate::incident::with_timeout;
-use crate::model::nearest_name::nearest;
-use crate::model::text::quoted;
 use crate::open_files::restore_in;
 use crate::source::remote::Target;
 

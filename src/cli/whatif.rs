@@ -18,20 +18,20 @@ use std::path::PathBuf;
 
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
+use gputop_allocator::config::Config;
+use gputop_allocator::rules::{NEWEST, Rules, TorchVersion, torch_of};
+use gputop_allocator::trace::Trace;
+use gputop_allocator::whatif::{Room, available, largest_fit, replay, succeeds};
+use gputop_model::frame::SCHEMA;
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Missing, Pid, Reading, Reason};
 
 #[cfg(local)]
 use self::process::of_process;
 use super::print::{print, print_json, say};
 use super::settings::{ScreenArgs, Settings, has_terminal, size_argument};
 use super::{dashboard, snapshot};
-use crate::allocator::config::Config;
-use crate::allocator::rules::{NEWEST, Rules, TorchVersion, torch_of};
-use crate::allocator::trace::Trace;
-use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
 use crate::export::whatif::{Device, Document, Played, Recording};
-use crate::model::frame::SCHEMA;
-use crate::model::text::visible;
-use crate::model::{Bytes, Missing, Pid, Reading, Reason};
 use crate::tui::screens::whatif::WhatifScreen;
 
 #[derive(Debug, clap::Args)]

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use gputop_model::redact;
+use gputop_model::{Holders, Missing, Pid, ProcessKey, Reason};
 use gputop_peek::cpython::limits::Options;
 use gputop_peek::torch::Failure;
 use gputop_peek::torch::holders::read_process;
-
-use crate::model::{Holders, Missing, Pid, ProcessKey, Reason};
-use crate::redact;
 
 /// Maximum size of the tensor list in a message. The encoded protocol line is at most three times as long.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;

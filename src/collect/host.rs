@@ -6,11 +6,10 @@
 use std::fs;
 use std::path::Path;
 
+use gputop_model::frame::SCHEMA;
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Hello, Host, Mono, Percent, PidNamespace, Reading, Reason};
 use sysinfo::{CpuRefreshKind, MINIMUM_CPU_UPDATE_INTERVAL, MemoryRefreshKind, System};
-
-use crate::model::frame::SCHEMA;
-use crate::model::text::visible;
-use crate::model::{Bytes, Hello, Host, Mono, Percent, PidNamespace, Reading, Reason};
 
 pub struct HostReader {
     /// State of sysinfo, or `None` on a system that sysinfo does not support.

@@ -1,7 +1,8 @@
 //! This host as a source: the agent's threads write into a stream that a screen or a recorder reads.
 
+use gputop_model::protocol::stream::{Source, stream};
+
 use super::agent::{self, Options};
-use crate::protocol::stream::{Source, stream};
 
 /// Starts collecting data on this host. The threads exit when the source is dropped.
 pub fn start(options: Options) -> std::io::Result<Source> {

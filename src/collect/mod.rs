@@ -1,9 +1,9 @@
 //! Collectors, which read the kernel, the driver and other processes of this host.
 //!
 //! A collector converts data from one source to the model. Collectors do not depend on screens, keep history or draw
-//! conclusions. A value that cannot be read becomes a [`Missing`](crate::model::reading::Missing) with its reason.
-//! Collectors also escape text from other programs ([`visible`](crate::model::text::visible)) and remove secrets from
-//! it ([`redact`](crate::redact)).
+//! conclusions. A value that cannot be read becomes a [`Missing`](gputop_model::reading::Missing) with its reason.
+//! Collectors also escape text from other programs ([`visible`](gputop_model::text::visible)) and remove secrets from
+//! it ([`redact`](gputop_model::redact)).
 
 pub mod agent;
 pub mod candidates;

@@ -5,18 +5,18 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use gputop_model::probe::{
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, ProcessFragmentation, default_headroom,
+    min_free,
+};
+use gputop_model::{
+    Bytes, Frame, Gpu, GpuUuid, Memory, MigInstance, Millis, Policy, Probe, ProbeRequest,
+    ProcessKey, Reading,
+};
 use gputop_peek::clock::{now_mono, now_wall};
 use gputop_peek::torch::{Attached, Failure};
 
 use super::hook::last_history;
-use crate::model::probe::{
-    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, ProcessFragmentation, default_headroom,
-    min_free,
-};
-use crate::model::{
-    Bytes, Frame, Gpu, GpuUuid, Memory, MigInstance, Millis, Policy, Probe, ProbeRequest,
-    ProcessKey, Reading,
-};
 use crate::probe::pattern::{self, AllocationPattern, TimedMap};
 use crate::probe::{ChildRequest, process_side};
 use crate::user_files::{Base, directory};

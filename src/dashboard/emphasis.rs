@@ -1,6 +1,6 @@
 //! How much a text stands out, and why. Screens choose a style for each emphasis; plain text ignores it.
 
-use crate::model::incident::Severity;
+use gputop_model::incident::Severity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Emphasis {

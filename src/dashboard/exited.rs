@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use gputop_model::event::{Event, Exit, Observation};
+use gputop_model::history::{DAY, worth};
+use gputop_model::memory_size;
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Mono, UnixMillis};
 use jiff::tz::TimeZone;
 
 use super::times::clock_text;
-use crate::model::event::{Event, Exit, Observation};
-use crate::model::history::{DAY, worth};
-use crate::model::memory_size;
-use crate::model::process::ProcessKey;
-use crate::model::units::{Mono, UnixMillis};
 
 /// Maximum number of exited processes to list. Exited processes are listed for a day. If there are too many, those that
 /// used little memory and exited long ago are dropped first.

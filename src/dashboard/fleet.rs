@@ -1,12 +1,13 @@
 //! A row of the host list.
 
+use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
+use gputop_model::host::Hello;
+use gputop_model::incident::Severity;
+use gputop_model::link::Link;
+use gputop_model::units::{Bytes, Millis, UnixMillis};
+
 use super::incidents::{ListedIncident, news};
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
-use crate::model::host::Hello;
-use crate::model::incident::Severity;
-use crate::model::link::Link;
-use crate::model::units::{Bytes, Millis, UnixMillis};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetRow {

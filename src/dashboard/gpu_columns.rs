@@ -2,6 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
+use gputop_model::accounting::{Accounting, account_pools};
+use gputop_model::frame::Frame;
+use gputop_model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
+use gputop_model::reading::Reason;
+use gputop_model::units::{Bytes, Millis};
 use jiff::tz::TimeZone;
 
 use crate::dashboard::emphasis::Emphasis;
@@ -10,11 +15,6 @@ use crate::dashboard::rows::{ProcessRow, full_in};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::{Align, Cell, Column};
 use crate::dashboard::times::span_text;
-use crate::model::accounting::{Accounting, account_pools};
-use crate::model::frame::Frame;
-use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
-use crate::model::reading::Reason;
-use crate::model::units::{Bytes, Millis};
 
 /// A GPU or a MIG instance in a frame.
 #[derive(Debug, Clone)]

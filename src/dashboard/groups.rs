@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use gputop_model::process::{Parent, Process, ProcessKey};
+use gputop_model::units::{Bytes, Pid};
+
 use super::rows::ProcessRow;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::Cell;
-use crate::model::process::{Parent, Process, ProcessKey};
-use crate::model::units::{Bytes, Pid};
 
 /// Maximum depth of the process tree.
 const MAX_DEPTH: usize = 32;

@@ -1,12 +1,12 @@
 //! The columns of the table of memory holders.
 
+use gputop_model::units::Bytes;
 use jiff::tz::TimeZone;
 
 use super::holders::HolderRow;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::sizes::percent_words;
 use crate::dashboard::table::{Cell, Column, First, Hidden, SortKey};
-use crate::model::units::Bytes;
 
 const DEVICE: &str = "DEV";
 const GROWTH: &str = "MiB/min";

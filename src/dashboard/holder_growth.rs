@@ -1,9 +1,10 @@
 //! The groups of memory holders that grow.
 
+use gputop_model::holders::growth::{GrowthRate, HolderGrowth};
+use gputop_model::holders::{HolderGroup, Holders};
+use gputop_model::units::Bytes;
+
 use super::sizes::rounded;
-use crate::model::holders::growth::{GrowthRate, HolderGrowth};
-use crate::model::holders::{HolderGroup, Holders};
-use crate::model::units::Bytes;
 
 /// Minimum growth per minute at which texts name a group of holders.
 const MIN_NAMED_RATE: Bytes = Bytes::mib(1);

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
+use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
+use gputop_model::holders::growth::{GroupGrowth, HolderGrowth};
+use gputop_model::holders::{GroupKey, HeldTensor, HolderGroup, Holders};
+use gputop_model::memory_size;
+use gputop_model::process::ProcessKey;
+use gputop_model::reading::Missing;
+use gputop_model::units::{Bytes, Millis};
+
 use crate::dashboard::holder_growth::growth_note;
 use crate::dashboard::pools::gpu_of;
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
-use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
-use crate::model::holders::{GroupKey, HeldTensor, HolderGroup, Holders};
-use crate::model::memory_size;
-use crate::model::process::ProcessKey;
-use crate::model::reading::Missing;
-use crate::model::units::{Bytes, Millis};
 
 /// Time between two readings of a process's memory holders while a screen shows them.
 pub const READING_INTERVAL: Millis = Millis(30_000);

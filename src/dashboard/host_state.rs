@@ -7,6 +7,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use gputop_allocator::pool_history::PoolHistory;
+use gputop_allocator::warnings::Note;
+use gputop_model::event::Event;
+use gputop_model::frame::Frame;
+use gputop_model::history::{DAY, History, Reach, SeriesKey, Summary};
+use gputop_model::host::Hello;
+use gputop_model::incident::Severity;
+use gputop_model::incident_record::{Record, Track};
+use gputop_model::link::Link;
+use gputop_model::log::LogView;
+use gputop_model::newest::Newest;
+use gputop_model::permissions::Permissions;
+use gputop_model::pool::PoolMap;
+use gputop_model::process::{ProcessDetail, ProcessKey};
+use gputop_model::protocol::Update;
+use gputop_model::reading::Missing;
+use gputop_model::stack::{PythonStack, StackTrigger};
+use gputop_model::units::{Mono, UnixMillis};
+
 use super::exited::{ExitedProcess, ExitedProcesses};
 use super::fleet::FleetRow;
 use super::holders::HolderReadings;
@@ -20,25 +39,7 @@ use super::rows::{Growth, ProcessRow};
 use super::signal_outcome::outcome_text;
 use super::time_axis::{AxisEnd, TimeAxis};
 use super::time_window::{Retained, ScrollDirection, TimeWindow};
-use crate::allocator::pool_history::PoolHistory;
-use crate::allocator::warnings::Note;
 use crate::incident::Uid;
-use crate::model::event::Event;
-use crate::model::frame::Frame;
-use crate::model::history::{DAY, History, Reach, SeriesKey, Summary};
-use crate::model::host::Hello;
-use crate::model::incident::Severity;
-use crate::model::incident_record::{Record, Track};
-use crate::model::link::Link;
-use crate::model::log::LogView;
-use crate::model::newest::Newest;
-use crate::model::permissions::Permissions;
-use crate::model::pool::PoolMap;
-use crate::model::process::{ProcessDetail, ProcessKey};
-use crate::model::reading::Missing;
-use crate::model::stack::{PythonStack, StackTrigger};
-use crate::model::units::{Mono, UnixMillis};
-use crate::protocol::Update;
 
 /// Maximum number of retained Python stacks, and their maximum memory. If there are more, the oldest are dropped.
 const MAX_STACKS: usize = 100;

@@ -1,9 +1,9 @@
 //! Chart data for the minutes before an incident, stored with the incident's record.
 
-use crate::model::history::{GpuMetric, History, PoolMetric, ProcessMetric, SeriesKey};
-use crate::model::incident_record::{Record, Track};
-use crate::model::process::ProcessKey;
-use crate::model::units::{Millis, Mono};
+use gputop_model::history::{GpuMetric, History, PoolMetric, ProcessMetric, SeriesKey};
+use gputop_model::incident_record::{Record, Track};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Millis, Mono};
 
 /// Length of the stored chart data: ten minutes, in steps of two seconds.
 const BEFORE: Millis = Millis(10 * 60_000);

@@ -7,16 +7,16 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use gputop_model::incident::{Incident, Severity};
+use gputop_model::incident_key::IncidentKey;
+use gputop_model::incident_record::Record;
+use gputop_model::memory_size;
+use gputop_model::process::ProcessKey;
+use gputop_model::scene::Scene;
+use gputop_model::units::{GpuUuid, UnixMillis};
 use tokio::sync::mpsc as tokio_mpsc;
 
 use crate::incident::IncidentSink;
-use crate::model::incident::{Incident, Severity};
-use crate::model::incident_key::IncidentKey;
-use crate::model::incident_record::Record;
-use crate::model::memory_size;
-use crate::model::process::ProcessKey;
-use crate::model::scene::Scene;
-use crate::model::units::{GpuUuid, UnixMillis};
 
 /// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,6 @@
 //! The parts of a GPU's memory as a bar: their sizes, their number of character cells, and the legend.
 
-use crate::model::accounting::Accounting;
+use gputop_model::accounting::Accounting;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryPart {

@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 
-use crate::model::bounded_json;
-use crate::model::frame::Frame;
-use crate::model::units::{Millis, Mono};
+use gputop_model::bounded_json;
+use gputop_model::frame::Frame;
+use gputop_model::units::{Millis, Mono};
 
 /// Age at which retained frames are dropped.
 const MAX_AGE: Millis = Millis(600_000);

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
-use crate::model::pool::{Allocator, Pool, Unread};
-pub use crate::model::pool_location::{gpu_of, gpu_of_reported, listed};
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
-use crate::model::units::Bytes;
+use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
+use gputop_model::pool::{Allocator, Pool, Unread};
+pub use gputop_model::pool_location::{gpu_of, gpu_of_reported, listed};
+use gputop_model::process::ProcessKey;
+use gputop_model::reading::{Missing, Reason};
+use gputop_model::units::Bytes;
 
 /// An index of pools by process, used to look up the pool of each table row quickly.
 pub struct Index<'f> {

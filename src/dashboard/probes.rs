@@ -3,10 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::model::frame::MAX_GPUS;
-use crate::model::memory_size;
-use crate::model::probe::{Probe, ProbeRequest};
-use crate::model::units::GpuUuid;
+use gputop_model::frame::MAX_GPUS;
+use gputop_model::memory_size;
+use gputop_model::probe::{Probe, ProbeRequest};
+use gputop_model::units::GpuUuid;
 
 /// Maximum number of probe results retained per GPU. If there are more, the oldest are dropped. The heat map on a wide
 /// terminal has room for this many.
@@ -73,7 +73,7 @@ impl Probes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Bytes;
+    use gputop_model::units::Bytes;
 
     #[test]
     fn retains_the_newest_probes_of_a_gpu() {

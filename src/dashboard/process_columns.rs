@@ -1,17 +1,17 @@
 //! The columns of the process table, in screen order. A narrow screen hides the columns with the highest priority
 //! numbers first.
 
+use gputop_allocator::fits::stuck;
+use gputop_model::pool::PoolStats;
+use gputop_model::process::{Process, RunState};
+use gputop_model::units::Bytes;
 use jiff::tz::TimeZone;
 
 use super::rows::ProcessRow;
-use crate::allocator::fits::stuck;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::{Cell, Column, Content, First, Hidden, SortKey};
 use crate::dashboard::times::{clock_text, span_text};
-use crate::model::pool::PoolStats;
-use crate::model::process::{Process, RunState};
-use crate::model::units::Bytes;
 
 fn vram(row: &ProcessRow, _: &TimeZone) -> Cell {
     match (row.vram().get(), row.ended()) {

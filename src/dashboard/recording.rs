@@ -1,8 +1,9 @@
 //! The recording that is being played.
 
+use gputop_model::protocol::Position;
+use gputop_model::units::Mono;
+
 use super::return_point::ReturnPoint;
-use crate::model::units::Mono;
-use crate::protocol::Position;
 
 /// The recording being played.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,6 @@
 //! The time to which a user can return after going back in a recording.
 
-use crate::model::units::{Millis, Mono};
+use gputop_model::units::{Millis, Mono};
 
 /// Maximum distance of two frames that are shown one after the other. Larger distances are jumps.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);

@@ -6,18 +6,19 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use gputop_allocator::fits::{FitConditions, Fits};
+use gputop_allocator::warnings::NoteKind;
+use gputop_model::frame::Frame;
+use gputop_model::gpu::{Gpu, GpuProcess, HealthState};
+use gputop_model::pool::{Pool, PoolStats};
+use gputop_model::process::{Process, ProcessKey, RunState, without_interpreter};
+use gputop_model::reading::{Missing, Reading, Reason};
+use gputop_model::reported_pool::ReportedPool;
+use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks};
+
 use super::exited::ExitedProcess;
-use crate::allocator::fits::{FitConditions, Fits};
-use crate::allocator::warnings::NoteKind;
 use crate::dashboard::pools;
 use crate::dashboard::sizes::gib_down;
-use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, GpuProcess, HealthState};
-use crate::model::pool::{Pool, PoolStats};
-use crate::model::process::{Process, ProcessKey, RunState, without_interpreter};
-use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks};
 
 #[derive(Debug, Clone)]
 enum RowOrigin {

@@ -1,9 +1,10 @@
 //! The message about the result of a signal.
 
+use gputop_model::process::ProcessKey;
+use gputop_model::reading::{Missing, Reason};
+use gputop_model::signal::Signalled;
+
 use super::rows::ProcessRow;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
-use crate::model::signal::Signalled;
 
 /// Describes the result of a signal in one line: `TERM delivered to 418 train.py`.
 pub fn outcome_text(signalled: &Signalled, rows: &[ProcessRow]) -> String {

@@ -1,6 +1,6 @@
 //! Sizes and shares as text.
 
-use crate::model::units::Bytes;
+use gputop_model::units::Bytes;
 
 /// A size that is not zero, but would be shown as 0.0.
 const SMALL: &str = "<0.1";

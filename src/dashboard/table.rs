@@ -3,10 +3,10 @@
 
 use std::cmp::Ordering;
 
+use gputop_model::reading::Reading;
 use jiff::tz::TimeZone;
 
 use super::emphasis::Emphasis;
-use crate::model::reading::Reading;
 
 /// A column in a table with rows of type `T`.
 pub struct Column<T: ?Sized> {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use gputop_model::process::ProcessKey;
+
 use super::rows::ProcessRow;
-use crate::model::process::ProcessKey;
 
 /// The set of tagged processes.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,6 @@
 //! The time window of a chart.
 
-use crate::model::units::{Millis, Mono, UnixMillis};
+use gputop_model::units::{Millis, Mono, UnixMillis};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeAxis {

@@ -10,8 +10,8 @@
 //! The charts of a recording cover up to a day, like live charts. If a jump did not load all of that history, the
 //! missing part is requested when it is needed ([`TimeWindow::missing_before`]).
 
-use crate::model::history::DAY;
-use crate::model::units::{Millis, Mono};
+use gputop_model::history::DAY;
+use gputop_model::units::{Millis, Mono};
 
 /// Available chart lengths, shortest first.
 pub const ZOOMS: &[Millis] = &[

@@ -1,8 +1,7 @@
 //! Times as text: clock times in the user's time zone, and short durations.
 
+use gputop_model::units::{Millis, UnixMillis};
 use jiff::tz::TimeZone;
-
-use crate::model::units::{Millis, UnixMillis};
 
 /// Formats a time with a `strftime` format. Returns an empty string for a time outside the years -9999 to 9999.
 pub fn clock_text(time: UnixMillis, zone: &TimeZone, format: &str) -> String {

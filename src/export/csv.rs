@@ -1,8 +1,8 @@
 //! Formats a frame as CSV (RFC 4180), with one line for each process on each GPU. A GPU without processes has one line.
 //! The headings state the units; a missing value is an empty field.
 
-use crate::model::gpu::{GPU_FIGURES, GpuFigure, Period, Value};
-use crate::model::{Bytes, Frame, Gpu, GpuProcess, Process, Reading};
+use gputop_model::gpu::{GPU_FIGURES, GpuFigure, Period, Value};
+use gputop_model::{Bytes, Frame, Gpu, GpuProcess, Process, Reading};
 
 type CsvField = fn(&CsvRow<'_>) -> String;
 

@@ -3,14 +3,15 @@
 
 use std::fmt::Write as _;
 
+use gputop_model::holders::estimate::{Activations, training_minimum};
+use gputop_model::holders::growth::{HolderGrowth, advice, missing_groups};
+use gputop_model::holders::{HeldTensor, Quality};
+use gputop_model::{Bytes, HolderClass, HolderGroup, Holders};
+
 use super::probe::sentence as capitalized;
 use super::summary::duration;
 use crate::dashboard::holder_growth::named_rate;
 use crate::dashboard::sizes::{percent_words, rounded};
-use crate::model::holders::estimate::{Activations, training_minimum};
-use crate::model::holders::growth::{HolderGrowth, advice, missing_groups};
-use crate::model::holders::{HeldTensor, Quality};
-use crate::model::{Bytes, HolderClass, HolderGroup, Holders};
 
 /// Maximum number of holders in the sentence above the table.
 const MAX_NAMED: usize = 3;

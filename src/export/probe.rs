@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::model::probe::{Bin, Fill, Outcome, PatternResult, ProcessFragmentation};
-use crate::model::units::apportion;
-use crate::model::{Bytes, Probe};
+use gputop_model::probe::{Bin, Fill, Outcome, PatternResult, ProcessFragmentation};
+use gputop_model::units::apportion;
+use gputop_model::{Bytes, Probe};
 
 /// Width of a histogram bar in cells.
 const BAR: usize = 7;

@@ -3,15 +3,15 @@
 
 use std::fmt::Write as _;
 
+use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
+use gputop_model::units::Bytes;
 use jiff::tz::TimeZone;
 
 use crate::dashboard::gpu_columns::notes;
 use crate::dashboard::host_state::HostState;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::times::clock_text;
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
-use crate::model::units::Bytes;
 
 /// Returns the report: one line for the time, one for each GPU and each process, and an empty line.
 #[must_use]

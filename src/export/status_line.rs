@@ -4,11 +4,12 @@
 //! memory share of each GPU, mean SM use and highest temperature. With even less space, only sums remain. Warnings such
 //! as ` ! 3 too hot` are dropped last.
 
+use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
+use gputop_model::units::Bytes;
+
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::gpu_columns::notes;
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
-use crate::model::units::Bytes;
 
 /// Returns the most detailed form that fits `width`. If none fits, the shortest is truncated.
 pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
@@ -122,8 +123,8 @@ fn warning(gpus: &[&Gpu], frame: &Frame) -> Option<(u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::gpu::{Health, HealthState, Memory, Throttle};
-    use crate::model::units::{Celsius, Percent};
+    use gputop_model::gpu::{Health, HealthState, Memory, Throttle};
+    use gputop_model::units::{Celsius, Percent};
 
     fn gpu(index: u32, used: u64) -> Gpu {
         Gpu {
@@ -182,7 +183,7 @@ mod tests {
     fn unknown_figures_are_dashes() {
         let mut unknown = quiet(gpu(0, 1));
         (unknown.memory, unknown.sm) =
-            (Memory::default(), crate::model::reading::Reading::default());
+            (Memory::default(), gputop_model::reading::Reading::default());
         assert_eq!(line(&[unknown.clone()], 60), "0 - sm - 60C");
         assert_eq!(line(&[unknown, quiet(gpu(1, 47))], 30), "mem - 33%  sm 10%  61C");
     }

@@ -1,5 +1,8 @@
 //! Tables as plain text, as printed by `gputop once` and `gputop memory`.
 
+use gputop_model::accounting::Accounting;
+use gputop_model::history::{GpuMetric, SeriesKey};
+use gputop_model::units::Millis;
 use jiff::tz::TimeZone;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
@@ -14,9 +17,6 @@ use crate::dashboard::memory_parts::{self, amounts, divide};
 use crate::dashboard::pools;
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::table::{Align, Column, ColumnChoice, place};
-use crate::model::accounting::Accounting;
-use crate::model::history::{GpuMetric, SeriesKey};
-use crate::model::units::Millis;
 
 /// Returns the table of GPUs, an empty line and the table of processes, without trailing spaces.
 pub fn overview(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {

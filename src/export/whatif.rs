@@ -3,11 +3,10 @@
 
 use std::fmt::Write as _;
 
+use gputop_allocator::rules::TorchVersion;
+use gputop_allocator::whatif::WhatifResult;
+use gputop_model::{Bytes, Reading};
 use serde::{Serialize, Serializer};
-
-use crate::allocator::rules::TorchVersion;
-use crate::allocator::whatif::WhatifResult;
-use crate::model::{Bytes, Reading};
 
 #[derive(Debug, Serialize)]
 pub struct Document {

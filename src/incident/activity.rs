@@ -8,6 +8,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Instant;
 
+use gputop_model::event::Exit;
+use gputop_model::protocol::Update;
+use gputop_model::text::visible;
+use gputop_model::{
+    Bytes, ContextKind, Frame, Gpu, GpuProcess, GpuUuid, HealthState, Hello, Millis, Mono,
+    Observation, Process, ProcessKey, UnixMillis,
+};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
@@ -16,13 +23,6 @@ use super::on_incident::{NOTICE_LIMIT, run};
 use super::results::{ResultSender, WatchResult, WeakResultSender};
 use super::save::in_time;
 use super::sink::IncidentSink;
-use crate::model::event::Exit;
-use crate::model::text::visible;
-use crate::model::{
-    Bytes, ContextKind, Frame, Gpu, GpuProcess, GpuUuid, HealthState, Hello, Millis, Mono,
-    Observation, Process, ProcessKey, UnixMillis,
-};
-use crate::protocol::Update;
 
 /// Maximum number of notifications waiting for the command, which is run for one notification at a time. It is enough
 /// for the exit of all processes of a large job.

@@ -2,8 +2,9 @@
 //! not be saved. A recording also contains, as events, the incidents that a remote host's store sent during the
 //! recording.
 
+use gputop_model::{IncidentKey, Record, RemoteIncident, memory_size};
+
 use super::merge::{is_same, merge};
-use crate::model::{IncidentKey, Record, RemoteIncident, memory_size};
 
 /// Maximum number of incidents, equal to the on-disk store's limit.
 const MAX_INCIDENTS: usize = 200;
@@ -78,12 +79,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::frame::Frame;
-    use crate::model::gpu::Gpu;
-    use crate::model::incident::{DetectedBy, Fields, Incident, Severity};
-    use crate::model::process::ProcessKey;
-    use crate::model::scene::Scene;
-    use crate::model::units::Mono;
+    use gputop_model::frame::Frame;
+    use gputop_model::gpu::Gpu;
+    use gputop_model::incident::{DetectedBy, Fields, Incident, Severity};
+    use gputop_model::process::ProcessKey;
+    use gputop_model::scene::Scene;
+    use gputop_model::units::Mono;
 
     const PROCESS: Option<ProcessKey> = Some(ProcessKey::new(418, 7));
 

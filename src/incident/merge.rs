@@ -21,11 +21,10 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use gputop_model::incident::Fields;
+use gputop_model::incident_record::{Evidence, Excerpt, SCHEMA, Track};
+use gputop_model::{DetectedBy, Event, Incident, Millis, Quote, Record, Severity, Variable};
 use serde_json::{Map, Value};
-
-use crate::model::incident::Fields;
-use crate::model::incident_record::{Evidence, Excerpt, SCHEMA, Track};
-use crate::model::{DetectedBy, Event, Incident, Millis, Quote, Record, Severity, Variable};
 
 /// Maximum time between an incident and the exit that it caused. The live diagnosis uses the same limit.
 const MAX_EXIT_DELAY: Millis = Millis(30_000);

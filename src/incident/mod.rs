@@ -9,14 +9,14 @@
 //! ```
 //!
 //! Several observers may report the same failure, identified by an
-//! [`IncidentKey`](crate::model::incident_key::IncidentKey). Each observer writes its conclusion with [`Store::write`],
+//! [`IncidentKey`](gputop_model::incident_key::IncidentKey). Each observer writes its conclusion with [`Store::write`],
 //! which finds the record of the same incident ([`merge::is_same`]) and merges both ([`merge::merge`]), in whatever order
 //! they arrive. The incident's name does not change. An incident that was opened stays marked as read, unless it gets
 //! worse or its diagnosis changes.
 //!
 //! ```text
 //! $XDG_STATE_HOME/gputop/incidents/          mode 0700, owned by this user
-//!   01kq3v7-x2c9.json                        one incident (see `model::incident_record`), written to a temporary file and renamed
+//!   01kq3v7-x2c9.json                        one incident (see `gputop_model::incident_record`), written to a temporary file and renamed
 //!   state.json                               which incidents were read, and for which on_incident was run
 //!   lock                                     held while any of these is written
 //! ```

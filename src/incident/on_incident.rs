@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gputop_model::text::visible;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::store::Store;
 use super::uid::Uid;
-use crate::model::text::visible;
 use crate::open_files::restore_in;
 
 /// Maximum duration of the user's `on_incident` command.

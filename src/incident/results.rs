@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use gputop_model::protocol::backlog::{self, Backlog, Waiting};
+use gputop_model::{Record, memory_size};
 use tokio::sync::mpsc as channel;
-
-use crate::model::{Record, memory_size};
-use crate::protocol::backlog::{self, Backlog, Waiting};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchResult {

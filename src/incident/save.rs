@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use gputop_model::incident_record::Record;
+
 use super::on_incident::{NOTICE_LIMIT, Notice, notify};
 use super::store::{Store, StoreError, Stored};
 use super::timeout::with_timeout;
 use super::uid::Uid;
-use crate::model::incident_record::Record;
 
 /// Timeout for one access to the incident store. Without the timeout, an unreachable home directory would block gputop
 /// forever.

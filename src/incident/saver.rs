@@ -6,6 +6,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use gputop_model::holders::summary::HolderSummary;
+use gputop_model::incident_record::{Evidence, Track};
+use gputop_model::newest::Newest;
+use gputop_model::{Event, Hello, Millis, Mono, Record, RemoteIncident, Severity};
+
 use super::memory_store::MemoryStore;
 use super::on_incident::{NOTICE_LIMIT, Notice, notify};
 use super::results::{ResultSender, WatchResult};
@@ -13,10 +18,6 @@ use super::save::{in_time, put};
 use super::sink::IncidentSink;
 use super::store::Stored;
 use super::uid::Uid;
-use crate::model::holders::summary::HolderSummary;
-use crate::model::incident_record::{Evidence, Track};
-use crate::model::newest::Newest;
-use crate::model::{Event, Hello, Millis, Mono, Record, RemoteIncident, Severity};
 
 /// Maximum number of recent events retained as evidence.
 const MAX_EVENTS: usize = 256;

@@ -1,8 +1,9 @@
 //! The store for incidents, and the commands that run for them.
 
+use gputop_model::Millis;
+
 use super::notifications::Notifications;
 use super::store::Store;
-use crate::model::Millis;
 
 /// The incident store and the user's commands to run for incidents and processes.
 #[derive(Debug, Clone)]

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use gputop_explain::LogFindings;
+use gputop_explain::traceback::TracebackFrame;
+use gputop_model::redact;
+
 use super::timeout::with_timeout;
-use crate::diagnose::LogFindings;
-use crate::diagnose::traceback::TracebackFrame;
-use crate::redact;
 use crate::user_files;
 
 /// Maximum number of source files to read.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use gputop_model::units::UnixMillis;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::uid::Uid;
-use crate::model::units::UnixMillis;
 use crate::user_files;
 
 const SCHEMA: u32 = 1;

@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use gputop_model::bounded_json;
+use gputop_model::incident_record::{SCHEMA, UnreadableRecord};
+use gputop_model::nearest_name::nearest;
+use gputop_model::text::{escape_json_strings, quoted, visible};
+use gputop_model::{Incident, IncidentFile, Millis, Record, RemoteIncident, UnixMillis};
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
 use super::merge::{is_same, merge};
 use super::state::State;
 use super::uid::{InvalidUid, Uid};
-use crate::model::bounded_json;
-use crate::model::incident_record::{SCHEMA, UnreadableRecord};
-use crate::model::nearest_name::nearest;
-use crate::model::text::{escape_json_strings, quoted, visible};
-use crate::model::{Incident, IncidentFile, Millis, Record, RemoteIncident, UnixMillis};
 use crate::user_files::{self, Base, DirectoryError};
 
 /// Maximum number of stored incidents. If the number or the total size exceeds its limit, the oldest incidents are

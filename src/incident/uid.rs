@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use gputop_model::incident_key::IncidentKey;
 use serde::{Deserialize, Serialize};
-
-use crate::model::incident_key::IncidentKey;
 
 /// The 32 digits used in incident IDs, sorted by byte value. Characters that look alike are excluded (Crockford's base
 /// 32).
@@ -98,8 +97,8 @@ fn hash(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::process::ProcessKey;
-    use crate::model::units::{Mono, UnixMillis};
+    use gputop_model::process::ProcessKey;
+    use gputop_model::units::{Mono, UnixMillis};
 
     fn key(pid: u32, time: i64) -> IncidentKey {
         IncidentKey {

@@ -16,6 +16,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use gputop_explain::live::Observer;
+use gputop_explain::recovery::{recover, take_failures};
+use gputop_model::incident_record::Track;
+use gputop_model::protocol::Update;
+use gputop_model::protocol::backlog::{self, Backlog, Waiting};
+use gputop_model::{Hello, Observation, Record, memory_size};
 use tokio::sync::mpsc as channel;
 
 use super::activity::ActivityWatcher;
@@ -24,12 +30,6 @@ use super::saver::IncidentSaver;
 use super::sink::IncidentSink;
 use super::source_lines;
 use super::uid::Uid;
-use crate::diagnose::live::Observer;
-use crate::diagnose::recovery::{recover, take_failures};
-use crate::model::incident_record::Track;
-use crate::model::{Hello, Observation, Record, memory_size};
-use crate::protocol::Update;
-use crate::protocol::backlog::{self, Backlog, Waiting};
 
 /// Maximum number of frames queued for the watcher thread. Further frames are dropped, because the next frame has newer
 /// data. A jump in a recording queues up to 125 frames at once, which the watcher uses to detect memory growth.
@@ -80,7 +80,7 @@ impl Watcher {
     }
 
     /// Returns the memory of the queued updates. Its owner reads a source only while there is room
-    /// ([`Source::next_for`](crate::protocol::stream::Source::next_for)), because [`see`](Self::see) drops no event.
+    /// ([`Source::next_for`](gputop_model::protocol::stream::Source::next_for)), because [`see`](Self::see) drops no event.
     pub fn backlog(&self) -> Arc<Backlog> {
         Arc::clone(&self.backlog)
     }

@@ -1,7 +1,7 @@
 //! GPU operations that a probe needs to fill the GPU and to run allocation policies. The probe's child process
 //! implements them with the driver, and tests with a simulated GPU.
 
-use crate::model::units::Bytes;
+use gputop_model::units::Bytes;
 
 /// Unit of device memory. Memory is mapped in pages of 2 MiB, and smaller blocks share a page.
 pub const GRANULE: u64 = 2 << 20;

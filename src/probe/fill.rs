@@ -4,11 +4,12 @@
 //! fill allocates each byte only once. If memory is not fragmented, the block sizes correspond to the 1 bits of the
 //! amount of free memory. If the driver refuses a size although enough memory is free, memory is fragmented.
 
+use gputop_allocator::fragmentation::histogram;
+use gputop_model::probe::{Fill, Latency};
+use gputop_model::units::Bytes;
+
 use super::bins;
 use super::device::{Device, DeviceError, GRANULE};
-use crate::allocator::fragmentation::histogram;
-use crate::model::probe::{Fill, Latency};
-use crate::model::units::Bytes;
 
 /// Maximum number of blocks in a fill. Filling a GPU with powers of two takes far fewer blocks, unless only tiny blocks
 /// are free.

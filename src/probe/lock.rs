@@ -7,7 +7,8 @@
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use crate::model::units::GpuUuid;
+use gputop_model::units::GpuUuid;
+
 use crate::user_files::append;
 
 /// Locks a GPU for a probe. Returns an error phrase without a period if another probe is running or the lock file

@@ -27,13 +27,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gputop_allocator::fragmentation::{Bucket, Fragmentation};
+use gputop_model::bounded_json;
+use gputop_model::probe::{Bin, Outcome, ProcessFragmentation};
+use gputop_model::text::visible;
+use gputop_model::{Millis, PoolMap, Probe};
 pub use request::ChildRequest;
-
-use crate::allocator::fragmentation::{Bucket, Fragmentation};
-use crate::model::bounded_json;
-use crate::model::probe::{Bin, Outcome, ProcessFragmentation};
-use crate::model::text::visible;
-use crate::model::{Millis, PoolMap, Probe};
 
 /// Name of the hidden subcommand for the probe's child process.
 pub const CHILD: &str = "probe-child";
@@ -77,7 +76,7 @@ fn probe_with(mut command: Command, request: &ChildRequest, start_timeout: Durat
         Ok(probe) => sanitized(probe),
         Err(why) => Probe { outcome: Outcome::Failed, reason: Some(why), ..Probe::default() },
     };
-    probe.schema = crate::model::frame::SCHEMA;
+    probe.schema = gputop_model::frame::SCHEMA;
     probe.gpu = request.gpu.clone();
     probe.nvml_free_bytes = request.nvml_free.clone();
     probe.cost.total_ms = Millis::from(start.elapsed()).0;
@@ -191,7 +190,7 @@ pub fn process_side(map: &PoolMap) -> ProcessFragmentation {
     ProcessFragmentation {
         process: map.process,
         exact: map.exact,
-        reserved_bytes: crate::model::units::Bytes(
+        reserved_bytes: gputop_model::units::Bytes(
             found.free.0 + found.allocated.0 + found.active.0,
         ),
         free_bytes: found.free,

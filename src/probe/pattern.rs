@@ -7,11 +7,10 @@
 
 use std::collections::HashMap;
 
+use gputop_allocator::rounded;
+use gputop_allocator::trace::{Op, Trace};
+use gputop_model::{BlockState, Bytes, PoolMap};
 use serde::{Deserialize, Serialize};
-
-use crate::allocator::rounded;
-use crate::allocator::trace::{Op, Trace};
-use crate::model::{BlockState, Bytes, PoolMap};
 
 /// An allocation request: `[size, lives_for]` on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,7 +162,7 @@ struct Life {
 /// Derives a pattern from an allocation trace. Blocks that existed at the beginning of the trace are requested first.
 pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> AllocationPattern {
     let before =
-        |live: &crate::allocator::trace::Live| Life { size: live.requested.0, begin: 0, end: None };
+        |live: &gputop_allocator::trace::Live| Life { size: live.requested.0, begin: 0, end: None };
     let mut lives: Vec<Life> = trace.start.iter().map(before).collect();
     let mut open: HashMap<u64, usize> = HashMap::new();
     open.extend(trace.start.iter().zip(0..).map(|(live, at)| (live.block, at)));

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use gputop_model::probe::{DEFAULT_ARENA, DEFAULT_LIMIT, POLICIES};
+use gputop_model::{Bytes, GpuUuid, Millis, Policy, Reading};
 use serde::{Deserialize, Serialize};
 
 use super::pattern::AllocationPattern;
-use crate::model::probe::{DEFAULT_ARENA, DEFAULT_LIMIT, POLICIES};
-use crate::model::{Bytes, GpuUuid, Millis, Policy, Reading};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -18,7 +18,7 @@ pub struct ChildRequest {
     /// True if other processes use the GPU.
     pub others: bool,
     pub limit: Millis,
-    /// Memory that the user wants to leave free, instead of [`default_headroom`](crate::model::probe::default_headroom).
+    /// Memory that the user wants to leave free, instead of [`default_headroom`](gputop_model::probe::default_headroom).
     pub headroom: Option<Bytes>,
     /// True if the probe should run even if it could disturb other processes.
     pub force: bool,

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gputop_allocator::config::Config;
+use gputop_allocator::model::Model;
+use gputop_allocator::rules::NEWEST;
+use gputop_allocator::trace::{Live, Op, PoolId, Trace};
+use gputop_model::probe::{POLICIES, PatternResult};
+use gputop_model::{Block, BlockState, Bytes, GpuUuid, Policy, PoolKind, Segment};
 use proptest::prelude::*;
 
 use super::device::{Device, DeviceError, GRANULE};
 use super::pattern::{AllocationPattern, PatternRequest, of_map, of_maps, of_trace, synthetic};
 use super::*;
-use crate::allocator::config::Config;
-use crate::allocator::model::Model;
-use crate::allocator::rules::NEWEST;
-use crate::allocator::trace::{Live, Op, PoolId, Trace};
-use crate::model::probe::{POLICIES, PatternResult};
-use crate::model::{Block, BlockState, Bytes, GpuUuid, Policy, PoolKind, Segment};
 
 /// Runs a probe whose child process is a shell script.
 fn probe_shell(script: &str, start_timeout: Duration) -> Probe {

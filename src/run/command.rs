@@ -8,6 +8,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
+use gputop_model::process::ProcessKey;
+use gputop_model::stat_line::Stat;
+use gputop_model::text::visible;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -18,9 +21,6 @@ use super::pipes::PipedStreams;
 use super::signals::Signals;
 use super::terminal::Streams;
 use super::unsafe_calls::{self, Inheritance};
-use crate::model::process::ProcessKey;
-use crate::model::stat_line::Stat;
-use crate::model::text::visible;
 
 /// Program and arguments of the command, as typed after `gputop run`.
 #[derive(Debug, Clone)]

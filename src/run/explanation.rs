@@ -4,6 +4,22 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use gputop_explain::evidence::Measured;
+use gputop_explain::kernel_report::{self, KernelReport};
+use gputop_explain::predicted_fixes;
+use gputop_explain::rerun::with_command;
+use gputop_explain::{Catalogue, LogFindings, diagnose};
+use gputop_model::event::{OomEvidence, OomVerdict};
+use gputop_model::incident::Cause;
+use gputop_model::incident_record::Excerpt;
+use gputop_model::process::program_of;
+use gputop_model::redact;
+use gputop_model::text::visible;
+use gputop_model::{
+    DetectedBy, Hello, Incident, IncidentKey, Pid, ProcessKey, Quote, Record, Severity,
+    TraceReplay, Variable,
+};
+
 use super::command::{CommandLine, ExitOutcome};
 use super::hook::{Hook, HookEvidence, HookReports};
 use super::oom_watch::OomWatch;
@@ -12,22 +28,7 @@ use super::ranks::{FirstFailedRank, Rank, folder};
 use super::{ExitTime, Finished, RunEvidence};
 use crate::collect::hook::Traced;
 use crate::collect::host::hello;
-use crate::diagnose::evidence::Measured;
-use crate::diagnose::kernel_report::{self, KernelReport};
-use crate::diagnose::predicted_fixes;
-use crate::diagnose::rerun::with_command;
-use crate::diagnose::{Catalogue, LogFindings, diagnose};
 use crate::incident::{source_lines, with_timeout};
-use crate::model::event::{OomEvidence, OomVerdict};
-use crate::model::incident::Cause;
-use crate::model::incident_record::Excerpt;
-use crate::model::process::program_of;
-use crate::model::text::visible;
-use crate::model::{
-    DetectedBy, Hello, Incident, IncidentKey, Pid, ProcessKey, Quote, Record, Severity,
-    TraceReplay, Variable,
-};
-use crate::redact;
 
 /// Text to print after a command failed.
 #[derive(Debug)]

@@ -6,14 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use gputop_explain::hook_report::HookReport;
+use gputop_explain::{Catalogue, LogFindings, LogReader, TextSource};
+use gputop_model::event::HookException;
+use gputop_model::{HookEvent, HookOom, Incident, ProcessKey};
 use gputop_peek::memory::access::ptrace_scope;
 use nix::unistd::geteuid;
 
 use crate::collect::hook::{Report, Spool, install, python_path, traces};
-use crate::diagnose::hook_report::HookReport;
-use crate::diagnose::{Catalogue, LogFindings, LogReader, TextSource};
-use crate::model::event::HookException;
-use crate::model::{HookEvent, HookOom, Incident, ProcessKey};
 
 #[derive(Debug)]
 pub struct Hook {

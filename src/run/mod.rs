@@ -43,7 +43,7 @@ pub use pipes::PipedStreams;
 pub use ranks::Rank;
 pub use signals::run_until_cancelled;
 
-use crate::model::{Mono, ProcessKey, UnixMillis};
+use gputop_model::{Mono, ProcessKey, UnixMillis};
 use gputop_peek::clock::{now_mono, now_wall};
 use output::{CapturedOutput, FilePosition};
 use relay::Relay;

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gputop_model::Pid;
+use gputop_model::event::OomVerdict;
 use gputop_peek::clock::now_mono;
 
 use crate::collect::exits::oom::{OomCounterPaths, OomKiller};
 use crate::collect::kernel_log::{KernelLine, KernelLog};
-use crate::model::Pid;
-use crate::model::event::OomVerdict;
 
 /// Maximum time to wait for the kernel log line about a kill, which the kernel writes after it has sent the signal.
 const LINE_TIMEOUT: Duration = Duration::from_millis(80);

@@ -8,10 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use gputop_explain::{Catalogue, LogFindings, LogReader, TextSource};
+use gputop_model::text::visible;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-
-use crate::diagnose::{Catalogue, LogFindings, LogReader, TextSource};
-use crate::model::text::visible;
 
 /// Maximum size of the text retained from the pty or a pipe. The oldest text is dropped, because failures are reported
 /// at the end of a log.

@@ -10,10 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gputop_model::text::visible;
 use nix::unistd::getppid;
 
 use super::command::identity;
-use crate::model::text::visible;
 use crate::user_files::{Base, create, directory, read, remove_regular};
 
 /// Environment variables that contain the rank and the number of ranks, for each supported launcher.

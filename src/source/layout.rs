@@ -12,10 +12,9 @@
 //! with an uncompressed line for readers without an index. The index ends with its own length, so that readers can find
 //! it from the end of the file. All numbers outside JSON are little-endian, as in zstd.
 
+use gputop_model::history::Summary;
+use gputop_model::{Event, Millis, Mono};
 use serde::{Deserialize, Serialize};
-
-use crate::model::history::Summary;
-use crate::model::{Event, Millis, Mono};
 
 pub const HELLO_MAGIC: u32 = 0x184D_2A50;
 pub const NOTE_MAGIC: u32 = 0x184D_2A51;

@@ -11,8 +11,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::model::{Bytes, Frame, Millis, Mono, Pool, PoolMap, ProcessKey};
-use crate::protocol::Request;
+use gputop_model::protocol::Request;
+use gputop_model::{Bytes, Frame, Millis, Mono, Pool, PoolMap, ProcessKey};
 
 pub const DEFAULT_PERIOD: Millis = Millis(60_000);
 /// Initial and maximum budget for maps.

@@ -1,7 +1,7 @@
 //! Sources of frames and events: a remote host or a recording, each read as one stream like this host
 //! (`collect::local`).
 //!
-//! A source yields [`Update`](crate::protocol::Update)s and accepts [`Request`](crate::protocol::Request)s. Screens,
+//! A source yields [`Update`](gputop_model::protocol::Update)s and accepts [`Request`](gputop_model::protocol::Request)s. Screens,
 //! recorders and printers use only updates and requests, so they work the same for all three sources.
 
 pub(crate) mod layout;

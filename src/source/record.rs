@@ -19,6 +19,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use gputop_model::history::{Span, Summarize, Summary};
+use gputop_model::holders::summary::HolderSummary;
+use gputop_model::protocol::map_line::MapLine;
+use gputop_model::{Event, FailureMap, Frame, Hello, Mono, PoolMap, PythonStack};
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
@@ -28,10 +32,6 @@ use super::layout::{
     skippable_header,
 };
 use super::recording_file::{FileChange, PIPE_TIMEOUT, RecordingFile};
-use crate::model::history::{Span, Summarize, Summary};
-use crate::model::holders::summary::HolderSummary;
-use crate::model::{Event, FailureMap, Frame, Hello, Mono, PoolMap, PythonStack};
-use crate::protocol::map_line::MapLine;
 
 /// zstd level. It is as fast as the default level of 3 and makes files 7 % smaller, but needs 2 MB more memory.
 const COMPRESSION_LEVEL: i32 = 6;
@@ -330,7 +330,7 @@ fn four_digits(value: f32) -> f32 {
     ((wide / unit).round() * unit) as f32
 }
 
-/// Returns an [`Update`](crate::protocol::Update) as a line, without cloning its content.
+/// Returns an [`Update`](gputop_model::protocol::Update) as a line, without cloning its content.
 fn json_entry(kind: &str, content: &impl serde::Serialize) -> io::Result<Vec<u8>> {
     json_line(&BTreeMap::from([(kind, content)]))
 }

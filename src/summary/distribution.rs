@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use gputop_model::{Bytes, Millis};
 use serde::Serialize;
-
-use crate::model::{Bytes, Millis};
 
 /// Base-2 logarithm of the number of buckets per power of two. The width of a bucket is at most 0.4 % of the values in
 /// it, or 1 byte.

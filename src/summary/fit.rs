@@ -1,13 +1,13 @@
 //! Finds the smallest GPU on which a program would have fit, by replaying the program's allocation trace.
 
+use gputop_allocator::config::Config;
+use gputop_allocator::rules::TorchVersion;
+use gputop_allocator::trace::{Op, Trace};
+use gputop_allocator::whatif::{Room, replay};
+use gputop_model::units::Bytes;
 use serde::Serialize;
 
 use super::run_summary::{PoolSummary, ProcessSummary};
-use crate::allocator::config::Config;
-use crate::allocator::rules::TorchVersion;
-use crate::allocator::trace::{Op, Trace};
-use crate::allocator::whatif::{Room, replay};
-use crate::model::units::Bytes;
 
 /// GPU memory sizes to test, in GiB.
 const CARDS: &[u64] =

@@ -1,20 +1,19 @@
 //! The recorded frame fields that a summary needs. Reading only these fields is several times faster than reading a
-//! complete [`Frame`](crate::model::frame::Frame), which matters for recordings of a day or more.
+//! complete [`Frame`](gputop_model::frame::Frame), which matters for recordings of a day or more.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use gputop_model::bounded_json;
+use gputop_model::frame::MAX_GPUS;
+use gputop_model::{
+    Bytes, Health, HealthState, Memory, MilliWatts, Millis, Mono, Percent, Pid, Pool, Process,
+    ProcessKey, ProcessList, Reading, ReportedPool, Throttle, UnixMillis,
+};
 use memchr::memmem;
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::value::RawValue;
-
-use crate::model::bounded_json;
-use crate::model::frame::MAX_GPUS;
-use crate::model::{
-    Bytes, Health, HealthState, Memory, MilliWatts, Millis, Mono, Percent, Pid, Pool, Process,
-    ProcessKey, ProcessList, Reading, ReportedPool, Throttle, UnixMillis,
-};
 
 /// Maximum memory for the processes parsed from one line.
 const MAX_PROCESSES_MEMORY: usize = 12 << 20;

@@ -1,15 +1,15 @@
 //! The summary of a recording.
 
+use gputop_model::incident::Fix;
+use gputop_model::{
+    Allocator, Bytes, GpuUuid, Millis, Mono, Percent, ProcessKey, Record, Severity, Throttle,
+    UnixMillis,
+};
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 
 use super::distribution::Percentiles;
 use super::fit::ProvenFit;
-use crate::model::incident::Fix;
-use crate::model::{
-    Allocator, Bytes, GpuUuid, Millis, Mono, Percent, ProcessKey, Record, Severity, Throttle,
-    UnixMillis,
-};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {

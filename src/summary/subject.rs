@@ -1,10 +1,10 @@
 //! The figures of a summary as one table, used by printed comparisons and JSON differences.
 
+use gputop_model::{Bytes, Millis, Percent};
 use serde::{Serialize, Serializer};
 
 use super::distribution::Percentiles;
 use super::run_summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
-use crate::model::{Bytes, Millis, Percent};
 
 /// A value with its unit.
 #[derive(Debug, Clone, Copy, PartialEq)]

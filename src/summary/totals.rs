@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use gputop_allocator::pool_history::PoolHistory;
+use gputop_allocator::warnings::{NoteKind, Sample};
+use gputop_model::frame::{MAX_GPUS, SCHEMA};
+use gputop_model::reported_pool::Framework;
+use gputop_model::{
+    Allocator, Bytes, GpuUuid, Hello, Millis, Mono, Percent, Process, ProcessKey, Record, Throttle,
+    UnixMillis,
+};
+
 use super::distribution::Distribution;
 use super::line::{FrameLine, GpuLine};
 use super::run_summary::{
     Energy, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary, TORCH,
     ThrottleShare, WarningSummary,
-};
-use crate::allocator::pool_history::PoolHistory;
-use crate::allocator::warnings::{NoteKind, Sample};
-use crate::model::frame::{MAX_GPUS, SCHEMA};
-use crate::model::reported_pool::Framework;
-use crate::model::{
-    Allocator, Bytes, GpuUuid, Hello, Millis, Mono, Percent, Process, ProcessKey, Record, Throttle,
-    UnixMillis,
 };
 
 /// Maximum number of processes for which totals are kept. Further processes are only counted.

@@ -1,5 +1,9 @@
 //! The state of one session: the state of its host, and what belongs to the screen.
 
+use gputop_model::incident_record::Track;
+use gputop_model::protocol::Update;
+use gputop_model::units::{Millis, Mono};
+
 use super::density::Density;
 use super::guide::Guide;
 use super::keymap::Keymap;
@@ -8,9 +12,6 @@ use crate::dashboard::host_state::HostState;
 use crate::dashboard::recording::Recording;
 use crate::dashboard::time_window::ScrollDirection;
 use crate::incident::{Uid, WatchResult};
-use crate::model::incident_record::Track;
-use crate::model::units::{Millis, Mono};
-use crate::protocol::Update;
 
 pub struct App {
     pub host: HostState,

@@ -4,6 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use gputop_model::frame::Frame;
+use gputop_model::incident::{Incident, Severity};
+use gputop_model::link::Link;
+use gputop_model::units::Millis;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
@@ -22,10 +26,6 @@ use crate::dashboard::recording::Recording;
 use crate::dashboard::times::span_text;
 use crate::export::explanation::program;
 use crate::export::text_width::{columns, fit};
-use crate::model::frame::Frame;
-use crate::model::incident::{Incident, Severity};
-use crate::model::link::Link;
-use crate::model::units::Millis;
 use crate::tui::widgets::area::{margin, row, split_bottom};
 
 /// Describes the batch job of the first process with a job: `job 81234`.

@@ -8,8 +8,9 @@
 //! - Otherwise, gputop sends it to the terminal in an OSC 52 escape sequence. Many terminals accept it, some ask the
 //!   user, and some ignore it.
 
+use gputop_model::text::visible;
+
 use super::tmux;
-use crate::model::text::visible;
 
 /// Maximum length of copied text, enough for typical command lines. xterm accepts about 70 KB, other terminals less.
 const MAX_BYTES: usize = 8 << 10;

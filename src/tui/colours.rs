@@ -9,6 +9,8 @@
 
 use std::ops::Range;
 
+use gputop_model::nearest_name::instead_of;
+use gputop_model::text::quoted;
 use ratatui::style::{Color, Modifier, Style};
 use thiserror::Error;
 use toml::Spanned;
@@ -16,8 +18,6 @@ use toml::de::{DeTable, DeValue};
 
 use super::palette::{PALETTES, Palette};
 use super::role::{ROLES, Role};
-use crate::model::nearest_name::instead_of;
-use crate::model::text::quoted;
 
 /// The key that names the base theme.
 const BASE: &str = "base";

@@ -1,12 +1,13 @@
 //! Clipboard text for items that appear on several screens: a process, a group of processes, a GPU.
 
+use gputop_model::gpu::Gpu;
+use gputop_model::process::ProcessKey;
+use gputop_model::reading::Reading;
+
 use super::app::App;
 use super::clipboard::Copied;
 use crate::dashboard::groups::Group;
 use crate::dashboard::rows::ProcessRow;
-use crate::model::gpu::Gpu;
-use crate::model::process::ProcessKey;
-use crate::model::reading::Reading;
 
 /// Returns a process's PID and its full command line, which tables truncate: `418 /usr/bin/python3 train.py --lr 1`.
 pub fn process(row: &ProcessRow) -> Copied {

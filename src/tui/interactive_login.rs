@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::Command;
 use std::time::Duration;
 
+use gputop_model::text::Escaped;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -11,7 +12,6 @@ use nix::unistd::Pid;
 use super::input::Input;
 use super::signal_events::SignalEvents;
 use super::terminal::{self, Terminal};
-use crate::model::text::Escaped;
 
 /// A login command that may prompt the user.
 pub struct InteractiveLogin {

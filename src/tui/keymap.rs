@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use gputop_model::nearest_name::nearest;
+use gputop_model::text::quoted;
 use thiserror::Error;
 
 use super::action::{ACTIONS, Action, Scope};
-use crate::model::nearest_name::nearest;
-use crate::model::text::quoted;
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum KeymapError {

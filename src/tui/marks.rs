@@ -1,11 +1,12 @@
 //! Event marks on the time axes of charts.
 
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{GpuUuid, Mono};
+
 use super::app::App;
 use super::theme::Role;
 use super::widgets::timeline::Mark;
 use crate::dashboard::incidents::ListedIncident;
-use crate::model::process::ProcessKey;
-use crate::model::units::{GpuUuid, Mono};
 
 /// Help entries for screens with marked charts.
 pub const WORDS: [(&str, &str); 3] = [

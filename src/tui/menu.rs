@@ -1,6 +1,8 @@
 //! Menus drawn over the screen: a list to choose from, or a question that only `y` confirms.
 
 use crossterm::event::{KeyCode, KeyEvent};
+use gputop_model::protocol::Request;
+use gputop_model::signal::{SIGNALS, Signal};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -18,8 +20,6 @@ use super::widgets::panel::{panel, panel_area};
 use super::widgets::table::{mark, scrolled};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::export::text_width::columns;
-use crate::model::signal::{SIGNALS, Signal};
-use crate::protocol::Request;
 
 /// A menu with its cursor. For a question, the cursor is the index of the first visible line.
 #[derive(Debug)]

@@ -51,6 +51,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyEventKind};
+use gputop_model::document::Document;
+use gputop_model::protocol::stream::Source;
 use nix::sys::signal::Signal;
 use ratatui::layout::Rect;
 use tokio::time::{Instant, sleep_until};
@@ -67,8 +69,6 @@ use self::signal_actions::StopTarget;
 use self::signal_events::SignalEvents;
 use self::terminal::Terminal;
 use crate::dashboard::incidents::{IncidentInbox, ListedIncident};
-use crate::model::document::Document;
-use crate::protocol::stream::Source;
 use crate::tui::screen::{Effect, Screen};
 
 /// Minimum time between two draws. Drawing more than 60 frames per second has no visible effect and would overload slow

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use crossterm::event::{KeyCode, KeyEvent};
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::Request;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -17,8 +19,6 @@ use super::theme::Role;
 use super::widgets::cells::put_right;
 use crate::dashboard::filter::{Filter, FilterError};
 use crate::export::text_width::columns;
-use crate::model::process::ProcessKey;
-use crate::protocol::Request;
 use crate::tui::widgets::area::row;
 
 /// Maximum length of a filter, in characters. Excess text is dropped.

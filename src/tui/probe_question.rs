@@ -1,15 +1,16 @@
 //! The confirmation before a GPU probe. It states the effects on the GPU and shows the GPU's current memory use. `y`
 //! starts the probe.
 
+use gputop_model::gpu::{Gpu, Memory};
+use gputop_model::probe::{CONTEXT, DEFAULT_LIMIT, ProbeRequest, default_headroom};
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::Request;
+use gputop_model::units::{Bytes, GpuUuid};
+
 use super::app::App;
 use super::theme::Role;
 use super::widgets::cells::wrap_words;
 use crate::dashboard::rows::ProcessRow;
-use crate::model::gpu::{Gpu, Memory};
-use crate::model::probe::{CONTEXT, DEFAULT_LIMIT, ProbeRequest, default_headroom};
-use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, GpuUuid};
-use crate::protocol::Request;
 
 /// Probe confirmation, with the request that `y` sends.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Roles of screen elements. Screens use roles instead of colours, and the theme assigns a style to each role.
 
+use gputop_model::incident::Severity;
+
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::memory_parts::MemoryPart;
-use crate::model::incident::Severity;
 
 /// The meaning of a screen element, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

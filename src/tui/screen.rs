@@ -4,6 +4,11 @@
 use std::sync::Arc;
 
 use crossterm::event::KeyEvent;
+use gputop_model::document::Document;
+use gputop_model::incident::Incident;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::Request;
+use gputop_model::units::{GpuUuid, Mono};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -12,11 +17,6 @@ use super::app::App;
 use super::clipboard::Copied;
 use crate::dashboard::groups::Group;
 use crate::dashboard::rows::ProcessRow;
-use crate::model::document::Document;
-use crate::model::incident::Incident;
-use crate::model::process::ProcessKey;
-use crate::model::units::{GpuUuid, Mono};
-use crate::protocol::Request;
 
 pub trait Screen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer);

@@ -6,6 +6,12 @@
 
 use std::sync::{Arc, mpsc as std_mpsc};
 
+use gputop_model::history::Reach;
+use gputop_model::incident_record::Track;
+use gputop_model::link::Link;
+use gputop_model::protocol::backlog::{self, Backlog, Waiting};
+use gputop_model::protocol::stream::Source;
+use gputop_model::protocol::{Request, Update};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
@@ -14,12 +20,6 @@ use super::screen::Screen;
 use super::view::View;
 use crate::dashboard::incidents::ListedIncident;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};
-use crate::model::history::Reach;
-use crate::model::incident_record::Track;
-use crate::model::link::Link;
-use crate::protocol::backlog::{self, Backlog, Waiting};
-use crate::protocol::stream::Source;
-use crate::protocol::{Request, Update};
 
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, or its updates take
 /// [`backlog::MAX_BYTES`], sources drop frames and wait with everything else.

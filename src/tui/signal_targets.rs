@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Bytes, StartTicks, UnixMillis};
+
 use super::app::App;
 use super::theme::Role;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::sizes::gib;
-use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, StartTicks, UnixMillis};
 
 /// A target process, as shown in the confirmation prompt.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::model::text::visible;
+use gputop_model::text::visible;
+
 use crate::user_files::FileId;
 
 /// Maximum number of files whose names contain the same time.

@@ -1,12 +1,13 @@
 //! Describes a captured Python stack: what triggered the capture, how long after the trigger the stack was read, and
 //! its frames.
 
+use gputop_model::reading::Missing;
+use gputop_model::stack::{PythonStack, StackTrigger};
+use gputop_model::units::{Bytes, Mono};
+
 use super::theme::{Role, Theme};
 use super::widgets::facts::Fact;
 use crate::dashboard::times::span_text;
-use crate::model::reading::Missing;
-use crate::model::stack::{PythonStack, StackTrigger};
-use crate::model::units::{Bytes, Mono};
 
 /// Describes why and when a stack was captured: `within 52 ms of reaching 12.3 GiB allocated, 14s ago`.
 pub fn why_text(stack: &PythonStack, now: Mono) -> String {

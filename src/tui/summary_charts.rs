@@ -1,5 +1,8 @@
 //! Charts for the HTML summary of a recording, drawn like the charts on the screens.
 
+use gputop_model::history::{DAY, GpuMetric, History, SeriesKey};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Bytes, Millis, Mono, UnixMillis};
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,9 +13,6 @@ use super::widgets::pool_chart::PoolChart;
 use super::widgets::timeline::{Mark, Timeline};
 use super::widgets::timelines::Timelines;
 use crate::dashboard::time_axis::{AxisEnd, TimeAxis};
-use crate::model::history::{DAY, GpuMetric, History, SeriesKey};
-use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
 use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 
 const CHART_AREA: Rect = Rect::new(0, 0, 140, 12);

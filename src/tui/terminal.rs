@@ -10,13 +10,13 @@ use crossterm::terminal::{
     disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{cursor, execute, queue};
+use gputop_explain::recovery::is_recovered;
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::signal_actions;
 use super::terminal_size::Bounded;
-use crate::diagnose::recovery::is_recovered;
 
 /// True while gputop owns the screen. Whichever code clears this flag restores the screen, so the screen is restored
 /// only once.

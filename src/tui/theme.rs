@@ -4,6 +4,7 @@
 //! Screens use roles instead of colours. Important roles also differ in a letter or shape, so that they remain
 //! distinguishable with 16 colours, without colours and for colour-blind users.
 
+use gputop_model::units::UnixMillis;
 use jiff::tz::TimeZone;
 use ratatui::style::{Color, Style};
 use ratatui::symbols::border;
@@ -13,7 +14,6 @@ pub use super::palette::Palette;
 pub use super::role::Role;
 use crate::dashboard::times::clock_text;
 use crate::export::glyphs::{ASCII, Glyphs, UNICODE};
-use crate::model::units::UnixMillis;
 
 const ASCII_BORDER: border::Set<'_> = border::Set {
     top_left: "+",

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::model::text::visible;
+use gputop_model::text::visible;
+
 use crate::user_files::{create, own_folder, replace};
 
 /// The theme's key in the configuration file.

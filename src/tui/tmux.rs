@@ -4,8 +4,9 @@ use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use gputop_model::text::visible;
+
 use crate::child_exit::exit_within;
-use crate::model::text::visible;
 
 const TMUX_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of output to read. The line that shows an option is much shorter.

@@ -4,6 +4,12 @@
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use gputop_model::document::{Document, EndedProcess, Shown};
+use gputop_model::incident::Incident;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Play, Request};
+use gputop_model::signal::Signal;
+use gputop_model::units::{GpuUuid, Mono};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -35,12 +41,6 @@ use crate::dashboard::incidents::{ListedIncident, news};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::time_window::ScrollDirection;
-use crate::model::document::{Document, EndedProcess, Shown};
-use crate::model::incident::Incident;
-use crate::model::process::ProcessKey;
-use crate::model::signal::Signal;
-use crate::model::units::{GpuUuid, Mono};
-use crate::protocol::{Play, Request};
 use crate::tui::widgets::area::{row, split_bottom, split_top};
 
 /// The stack of screens and the overlay of one session.

@@ -12,11 +12,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use gputop::allocator::config::Config;
-use gputop::allocator::model::{AllocationOutcome, Counted, Model};
-use gputop::allocator::trace::{Op, PoolId};
-use gputop::model::pool::{BlockState, Segment};
-use gputop::model::units::Bytes;
+use gputop_allocator::config::Config;
+use gputop_allocator::model::{AllocationOutcome, Counted, Model};
+use gputop_allocator::trace::{Op, PoolId};
+use gputop_model::pool::{BlockState, Segment};
+use gputop_model::units::Bytes;
 
 use crate::harness::{Harness, Launch, Release, releases};
 

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gputop::collect::host::hello;
-use gputop::model::holders::summary::HolderSummary;
-use gputop::model::host::PidNamespace;
-use gputop::protocol::{Line, Update};
+use gputop_model::holders::summary::HolderSummary;
+use gputop_model::host::PidNamespace;
+use gputop_model::protocol::{Line, Update};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

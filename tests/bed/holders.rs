@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gputop::model::holders::Holders;
+use gputop_model::holders::Holders;
 use serde::Deserialize;
 use serde_json::Value;
 

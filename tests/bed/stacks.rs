@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputop::model::units::{Pid, StartTicks};
-use gputop::model::{ProcessKey, PythonStack, StackFrame};
+use gputop_model::units::{Pid, StartTicks};
+use gputop_model::{ProcessKey, PythonStack, StackFrame};
 use gputop_peek::python::{PythonReader, StackRequest};
 use procfs::process::Process;
 

@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use gputop::allocator::config::Config;
-use gputop::allocator::rules::torch_of;
-use gputop::allocator::trace::{Op, PoolId, Recorded, Trace};
-use gputop::allocator::whatif::{Room, available, replay};
-use gputop::model::units::Bytes;
+use gputop_allocator::config::Config;
+use gputop_allocator::rules::torch_of;
+use gputop_allocator::trace::{Op, PoolId, Recorded, Trace};
+use gputop_allocator::whatif::{Room, available, replay};
+use gputop_model::units::Bytes;
 use serde_json::Value;
 
 use crate::differential::states;

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputop::model::event::Observation;
-use gputop::protocol::Update;
 use gputop::source::remote::read_agent_stream;
+use gputop_model::event::Observation;
+use gputop_model::protocol::Update;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use targets::{TARGETS, Target, packed, repository};

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use gputop::diagnose::{Catalogue, explain};
-use gputop::model::host::Hello;
-use gputop::model::incident_key::IncidentKey;
-use gputop::model::incident_record::Record;
-use gputop::model::process::ProcessKey;
-use gputop::model::units::{Mono, UnixMillis};
-use gputop::protocol::{Line, Update};
 use gputop::source::record::Recorder;
+use gputop_explain::{Catalogue, explain};
+use gputop_model::host::Hello;
+use gputop_model::incident_key::IncidentKey;
+use gputop_model::incident_record::Record;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Line, Update};
+use gputop_model::units::{Mono, UnixMillis};
 
 use crate::targets::repository;
 

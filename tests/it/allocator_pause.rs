@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use gputop::model::units::Pid;
+use gputop_model::units::Pid;
 use gputop_peek::memory::Memory;
 use gputop_peek::memory::live::Live;
 use gputop_peek::memory::pause::{MAX_PAUSE, PauseError, ThreadPause};

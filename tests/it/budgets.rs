@@ -14,9 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gputop::dashboard::filter::Filter;
-use gputop::model::process::ProcessKey;
-use gputop::model::signal::Signal;
-use gputop::protocol::{Request, RequestLine};
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Request, RequestLine};
+use gputop_model::signal::Signal;
 use gputop_peek::memory::dump::Dump;
 use zstd::stream::Encoder;
 use zstd::stream::raw::CParameter;

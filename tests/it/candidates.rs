@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use gputop::collect::candidates::{Candidate, CandidateFinder};
 use gputop::collect::process::container::Files;
-use gputop::model::units::Pid;
+use gputop_model::units::Pid;
 
 use crate::support::cuda_program::{driver_in, shell};
 use crate::support::deadline::DEADLINE;

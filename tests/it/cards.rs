@@ -1,7 +1,7 @@
 //! `gputop cards` lists, shows and finds cards.
 
 use assert_cmd::Command;
-use gputop::diagnose::catalogue::Catalogue;
+use gputop_explain::catalogue::Catalogue;
 
 fn cards(args: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::cargo_bin("gputop").unwrap().arg("cards").args(args).output().unwrap();

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use gputop::model::event::Event;
-use gputop::model::frame::Frame;
-use gputop::model::units::Bytes;
-use gputop::protocol::{Line, Update};
+use gputop_model::event::Event;
+use gputop_model::frame::Frame;
+use gputop_model::protocol::{Line, Update};
+use gputop_model::units::Bytes;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;

@@ -9,11 +9,11 @@ use std::process::Command;
 
 use gputop::collect::agent::Options;
 use gputop::collect::process::container::Files;
-use gputop::model::container::Runtime;
-use gputop::model::process::Process;
-use gputop::model::reading::{Reading, Reason};
-use gputop::model::units::Millis;
-use gputop::protocol::Update;
+use gputop_model::container::Runtime;
+use gputop_model::process::Process;
+use gputop_model::protocol::Update;
+use gputop_model::reading::{Reading, Reason};
+use gputop_model::units::Millis;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::Value;
 
@@ -140,7 +140,7 @@ fn read_a_machine() {
         tmux_folder: None,
         cgroup_root: root.join("sys/fs/cgroup"),
         kernel_log: root.join("dev/kmsg"),
-        permissions: gputop::model::permissions::Permissions::none(
+        permissions: gputop_model::permissions::Permissions::none(
             "signals are not allowed in this test",
         ),
         is_remote: false,

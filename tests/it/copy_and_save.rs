@@ -143,7 +143,7 @@ fn w_writes_the_frame_to_a_new_file() {
     let text = first.to_string();
     assert!(text.contains("--api-key") && !text.contains("hunter2secret"), "{text}");
     // The file can be read as a frame.
-    let frame: gputop::model::frame::Frame = serde_json::from_value(first.clone()).unwrap();
+    let frame: gputop_model::frame::Frame = serde_json::from_value(first.clone()).unwrap();
     assert_eq!(frame.gpus.len(), 1);
     // If no file can be written, an error message is shown.
     fs::remove_dir_all(folder.path()).unwrap();

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gputop::model::event::{Event, Exit, Observation, Xid};
-use gputop::model::frame::Frame;
-use gputop::model::units::Pid;
+use gputop_model::event::{Event, Exit, Observation, Xid};
+use gputop_model::frame::Frame;
+use gputop_model::units::Pid;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -108,7 +108,7 @@ impl Watch {
     }
 
     #[track_caller]
-    fn wait_frame(&self, what: &str, wanted: impl Fn(&gputop::model::frame::Frame) -> bool) {
+    fn wait_frame(&self, what: &str, wanted: impl Fn(&gputop_model::frame::Frame) -> bool) {
         wait_until(what, || self.frames().iter().any(|frame| wanted(frame)));
     }
 
@@ -179,9 +179,9 @@ fn exit_seen_twice_is_one_event() {
     processes[0].finish();
     // The driver stops listing the second process before it exits, as it does with a dying process.
     fake.replace("[[gpu]]\n");
-    let is_gone = |frame: &gputop::model::frame::Frame| {
+    let is_gone = |frame: &gputop_model::frame::Frame| {
         let is_some =
-            |gpu: &gputop::model::gpu::Gpu| gpu.processes.value().is_some_and(Vec::is_empty);
+            |gpu: &gputop_model::gpu::Gpu| gpu.processes.value().is_some_and(Vec::is_empty);
         frame.gpus.iter().all(is_some)
     };
     watch.wait_frame("a GPU without processes", is_gone);
@@ -331,7 +331,7 @@ fn scenario(process: &RealProcess, events: &[(usize, u32)]) -> String {
     format!("[[gpu]]\n[[gpu]]\n{}{events}", on_gpu(1, process, "used = \"2 GiB\""))
 }
 
-fn knows_boards(frame: &gputop::model::frame::Frame) -> bool {
+fn knows_boards(frame: &gputop_model::frame::Frame) -> bool {
     let known = frame.gpus.iter().filter(|gpu| gpu.board.pci_bus.value().is_some());
     known.count() == 2
 }

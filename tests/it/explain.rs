@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use gputop::diagnose::{Catalogue, explain, recovery};
 use gputop::export::explanation::{Detail, Style, text};
-use gputop::model::incident::{Incident, Verdict};
+use gputop_explain::{Catalogue, explain, recovery};
+use gputop_model::incident::{Incident, Verdict};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -846,9 +846,9 @@ proptest! {
     #[test]
     fn piece_size_does_not_matter(cut in 1_usize..600) {
         let log = format!("{}{OOM}{}", "step\n".repeat(50), "more\n".repeat(50));
-        let mut reader = gputop::diagnose::LogReader::new(Catalogue::embedded(), "x");
+        let mut reader = gputop_explain::LogReader::new(Catalogue::embedded(), "x");
         log.as_bytes().chunks(cut).for_each(|piece| reader.push(piece));
-        let found = gputop::diagnose::diagnose(Catalogue::embedded(), &[reader.finish()], &gputop::diagnose::evidence::Measured::default());
+        let found = gputop_explain::diagnose(Catalogue::embedded(), &[reader.finish()], &gputop_explain::evidence::Measured::default());
         prop_assert_eq!(found, explain(Catalogue::embedded(), "x", log.as_bytes()));
     }
 }

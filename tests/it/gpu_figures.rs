@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use gputop::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, Period};
-use gputop::model::reading::Reason;
+use gputop_model::gpu::{GPU_FIGURES, Gpu, GpuFigure, Period};
+use gputop_model::reading::Reason;
 
 use crate::support::deadline::DEADLINE;
 use crate::support::fake_machine::run;

@@ -5,10 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use gputop_model::event::Observation;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use gputop::model::event::Observation;
 
 use crate::commands::{events, frames};
 use crate::run::text;
@@ -796,7 +795,7 @@ fn reported_pools_are_shown() {
         cupy["allocated_peak"],
         json!({"missing": "unsupported", "hint": "CuPy does not report the peak"})
     );
-    let read: gputop::model::frame::Frame = serde_json::from_value(frame).unwrap();
+    let read: gputop_model::frame::Frame = serde_json::from_value(frame).unwrap();
     assert_eq!(read.pools.unwrap().reported.len(), 2);
 
     let printed = settled(&["allocator", &pid.to_string()]).output().unwrap();

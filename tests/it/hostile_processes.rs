@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
-use gputop::model::pool::BlockState;
+use gputop_model::pool::BlockState;
 use gputop_peek::memory::dump::Dump;
 use gputop_peek::torch::Attached;
 

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use std::process::Stdio;
 
 use gputop::incident::{WatchResult, Watcher};
-use gputop::model::event::{Event, Observation, OomCountIncreased};
-use gputop::model::holders::summary::HolderSummary;
-use gputop::model::holders::{HolderClass, HolderGroup, Holders};
-use gputop::model::pool::{FailureMap, PoolMap};
-use gputop::model::scene::Scene;
-use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
-use gputop::model::units::{Bytes, Millis, Mono, Pid};
-use gputop::protocol::{Play, Position, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::Options;
+use gputop_model::event::{Event, Observation, OomCountIncreased};
+use gputop_model::holders::summary::HolderSummary;
+use gputop_model::holders::{HolderClass, HolderGroup, Holders};
+use gputop_model::pool::{FailureMap, PoolMap};
+use gputop_model::protocol::{Play, Position, Update};
+use gputop_model::scene::Scene;
+use gputop_model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
+use gputop_model::units::{Bytes, Millis, Mono, Pid};
 use gputop_peek::torch::Attached;
 use serde_json::Value;
 

@@ -8,11 +8,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::AtomicBool;
 
 use gputop::incident::Store;
-use gputop::model::incident::{Incident, Severity};
-use gputop::model::incident_key::IncidentKey;
-use gputop::model::incident_record::Record;
-use gputop::model::process::ProcessKey;
-use gputop::model::units::{Mono, UnixMillis};
+use gputop_model::incident::{Incident, Severity};
+use gputop_model::incident_key::IncidentKey;
+use gputop_model::incident_record::Record;
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Mono, UnixMillis};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use gputop::collect::logs::{self, LogSettings, Logs, ProcessExcerpt};
-use gputop::model::event::{LogExcerpt, LogOrigin, LogTrigger, Observation};
-use gputop::model::log::LogView;
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::Missing;
-use gputop::model::units::Bytes;
-use gputop::protocol::{Line, Update};
+use gputop_model::event::{LogExcerpt, LogOrigin, LogTrigger, Observation};
+use gputop_model::log::LogView;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Line, Update};
+use gputop_model::reading::Missing;
+use gputop_model::units::Bytes;
 use tempfile::TempDir;
 
 use crate::containers::{in_a_pid_namespace, report_finished};

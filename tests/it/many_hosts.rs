@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use gputop::diagnose::live::Observer;
 use gputop::incident::WatchResult;
-use gputop::model::history::{GpuMetric, History, Reach, SeriesKey};
-use gputop::model::units::Millis;
-use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};
+use gputop_explain::live::Observer;
+use gputop_model::history::{GpuMetric, History, Reach, SeriesKey};
+use gputop_model::protocol::Update;
+use gputop_model::units::Millis;
 use jiff::tz::TimeZone;
 
 use crate::support::disconnect_day::Telling;

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use gputop::diagnose::catalogue::Catalogue;
-use gputop::diagnose::evidence::Measured;
-use gputop::diagnose::{LogReader, diagnose};
+use gputop_explain::catalogue::Catalogue;
+use gputop_explain::evidence::Measured;
+use gputop_explain::{LogReader, diagnose};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use gputop::model::event::{Event, GpuAtOom, Observation};
-use gputop::model::frame::Frame;
-use gputop::model::gpu::{GpuProcess, Memory};
-use gputop::model::pool::Pools;
-use gputop::model::probe::ProbeRequest;
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::{Missing, Reading, Reason};
-use gputop::model::remote_incident::{IncidentFile, RemoteIncident};
-use gputop::model::reported_pool::{Framework, ReportedPool};
-use gputop::model::signal::Signal;
-use gputop::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono};
-use gputop::protocol::{Line, Request, RequestLine, Update};
 use gputop::source::remote::greeting::{PROTOCOL, greeting};
 use gputop::source::remote::limits::WINDOW_LOG;
+use gputop_model::event::{Event, GpuAtOom, Observation};
+use gputop_model::frame::Frame;
+use gputop_model::gpu::{GpuProcess, Memory};
+use gputop_model::pool::Pools;
+use gputop_model::probe::ProbeRequest;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Line, Request, RequestLine, Update};
+use gputop_model::reading::{Missing, Reading, Reason};
+use gputop_model::remote_incident::{IncidentFile, RemoteIncident};
+use gputop_model::reported_pool::{Framework, ReportedPool};
+use gputop_model::signal::Signal;
+use gputop_model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
+use gputop_model::units::{Bytes, GpuUuid, Millis, Mono};
 use serde_json::Value;
 
 use crate::run_explained::OOM;
@@ -159,7 +159,7 @@ fn kind_of(observation: &Observation) -> &'static str {
     }
 }
 
-fn map_summary(map: &gputop::model::pool::PoolMap) -> String {
+fn map_summary(map: &gputop_model::pool::PoolMap) -> String {
     let blocks = || map.segments.iter().flat_map(|segment| &segment.blocks);
     let sum: u64 = blocks().map(|block| block.size.0).sum();
     format!(
@@ -581,7 +581,7 @@ fn session() -> Vec<Value> {
         panic!("no frame");
     };
     let processes = &frame.processes.as_ref().unwrap().list;
-    let is_train = |process: &&gputop::model::process::Process| process.key.pid.0 == train.pid();
+    let is_train = |process: &&gputop_model::process::Process| process.key.pid.0 == train.pid();
     let train_key = processes.iter().find(is_train).unwrap().key;
     let pool = &frame.pools.as_ref().unwrap().list[0];
     order(serde_json::json!({"request": Request::Map(Some((pool.process, pool.ordinal)))}));
@@ -616,7 +616,7 @@ fn renamed(lines: &[String], home: &Path) -> Vec<Value> {
     let Line::Update(Update::Hello(hello)) = Line::read(lines[0].as_bytes()).unwrap() else {
         panic!("no greeting");
     };
-    let hello = gputop::model::host::Hello::clone(&hello);
+    let hello = gputop_model::host::Hello::clone(&hello);
     let kernel = hello.kernel.value().cloned().unwrap_or_default();
     let here = std::env::current_exe().unwrap().display().to_string();
     let names = [

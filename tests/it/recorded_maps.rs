@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gputop::model::frame::Frame;
-use gputop::model::pool::{Pool, PoolMap, Pools};
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::Missing;
-use gputop::model::units::{Mono, StartTicks};
-use gputop::protocol::{Play, Request, Update};
 use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
+use gputop_model::frame::Frame;
+use gputop_model::pool::{Pool, PoolMap, Pools};
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Play, Request, Update};
+use gputop_model::reading::Missing;
+use gputop_model::units::{Mono, StartTicks};
 use gputop_peek::torch::Attached;
 
 use crate::support::replay_client::{PAUSED, ReplayClient, frame, minute_of, start};
@@ -278,8 +278,8 @@ fn with_pools(frame: &Frame, trainers: &[Trainer]) -> Frame {
 mod by_command {
     use std::path::Path;
 
-    use gputop::model::pool::PoolMap;
-    use gputop::protocol::Update;
+    use gputop_model::pool::PoolMap;
+    use gputop_model::protocol::Update;
 
     use crate::commands::{self, recorded};
     use crate::support::fake_machine::{Guarded, INTERVAL, command, is_host, wait_until};

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::{self, Style};
-use gputop::redact;
+use gputop_explain::{Catalogue, explain};
+use gputop_model::redact;
 
 use crate::incidents::User;
 use crate::run::{piped, text};

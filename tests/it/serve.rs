@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputop::model::gpu::{GPU_FIGURES, Gpu};
+use gputop_model::gpu::{GPU_FIGURES, Gpu};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

@@ -3,11 +3,11 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::{Missing, Reason};
-use gputop::model::signal::{SIGNALS, Signal, Signalled};
-use gputop::model::units::StartTicks;
-use gputop::protocol::{Request, Update};
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Request, Update};
+use gputop_model::reading::{Missing, Reason};
+use gputop_model::signal::{SIGNALS, Signal, Signalled};
+use gputop_model::units::StartTicks;
 
 use crate::support::fake_machine::{RealProcess, dashboard, has, is_host, is_root, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
@@ -142,7 +142,7 @@ fn readonly_sends_nothing() {
 fn collectors_refuse_signals_under_readonly() {
     use gputop::collect::agent::Options;
     use gputop::collect::process::container::Files;
-    use gputop::model::units::Millis;
+    use gputop_model::units::Millis;
     let mut process = RealProcess::start("train.py");
     let options = Options {
         interval: Millis(200),
@@ -153,7 +153,7 @@ fn collectors_refuse_signals_under_readonly() {
         tmux_folder: None,
         cgroup_root: "/sys/fs/cgroup".into(),
         kernel_log: "/nonexistent".into(),
-        permissions: gputop::model::permissions::Permissions::none(
+        permissions: gputop_model::permissions::Permissions::none(
             "gputop was started with --readonly",
         ),
         is_remote: false,
@@ -167,7 +167,7 @@ fn collectors_refuse_signals_under_readonly() {
     source.send(Request::Signal {
         signal: Signal::Kill,
         processes: vec![ProcessKey {
-            pid: gputop::model::units::Pid(process.pid()),
+            pid: gputop_model::units::Pid(process.pid()),
             start: StartTicks(start),
         }],
     });
@@ -292,7 +292,7 @@ fn processes_outside_the_namespace_are_not_signalled() {
 #[test]
 fn refusal_is_shown_in_the_smallest_pane() {
     let mut test_app = test_app();
-    test_app.app.host.permissions = gputop::model::permissions::Permissions::readonly(true);
+    test_app.app.host.permissions = gputop_model::permissions::Permissions::readonly(true);
     test_app.send("\tx");
     for (width, height) in [(40, 6), (80, 24)] {
         let text = test_app.text(width, height);

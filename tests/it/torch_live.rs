@@ -8,10 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use gputop::model::pool::{Allocator, PoolMap, Pools};
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::{Missing, Reason};
-use gputop::model::units::{Bytes, Pid, StartTicks};
+use gputop_model::pool::{Allocator, PoolMap, Pools};
+use gputop_model::process::ProcessKey;
+use gputop_model::reading::{Missing, Reason};
+use gputop_model::units::{Bytes, Pid, StartTicks};
 use gputop_peek::memory::MemoryError;
 use gputop_peek::memory::dump::Dump;
 use gputop_peek::memory::live::Live;

@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gputop::model::event::{Event, Observation};
-use gputop::model::holders::Holders;
-use gputop::model::holders::summary::HolderSummary;
-use gputop::model::link::Link;
-use gputop::model::log::LogView;
-use gputop::model::pool::{FailureMap, PoolMap};
-use gputop::model::probe::Probe;
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::{Missing, Reading, Reason};
-use gputop::model::signal::{Signal, Signalled};
-use gputop::model::stack::PythonStack;
-use gputop::model::units::{Millis, Mono};
-use gputop::protocol::Update;
-use gputop::protocol::stream::stream;
 use gputop::source::remote::serve::{IncidentRequests, serve};
 use gputop::source::remote::{self, Connection, Target};
+use gputop_model::event::{Event, Observation};
+use gputop_model::holders::Holders;
+use gputop_model::holders::summary::HolderSummary;
+use gputop_model::link::Link;
+use gputop_model::log::LogView;
+use gputop_model::pool::{FailureMap, PoolMap};
+use gputop_model::probe::Probe;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::Update;
+use gputop_model::protocol::stream::stream;
+use gputop_model::reading::{Missing, Reading, Reason};
+use gputop_model::signal::{Signal, Signalled};
+use gputop_model::stack::PythonStack;
+use gputop_model::units::{Millis, Mono};
 use proptest::prelude::*;
 
 use crate::support::fake_hosts;
@@ -224,7 +224,7 @@ fn failed_allocations_during_a_lost_link_are_reported_later() {
         list[0].stats.num_ooms = num_ooms;
         process = list[0].process;
         frame.pools.as_mut().unwrap().list = Arc::new(list);
-        let hello = gputop::model::host::Hello { agent: agent.into(), ..training_day::hello() };
+        let hello = gputop_model::host::Hello { agent: agent.into(), ..training_day::hello() };
         let reported = [Update::Hello(hello.into()), Update::Frame(frame.into())];
         std::fs::write(at(&format!("said{number}")), encode_updates(reported)).unwrap();
     }

@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use gputop::diagnose::evidence::Measured;
-use gputop::diagnose::{Catalogue, LogReader, diagnose, explain};
 use gputop::export::explanation::{Detail, Style, text};
-use gputop::model::incident::Incident;
+use gputop_explain::evidence::Measured;
+use gputop_explain::{Catalogue, LogReader, diagnose, explain};
+use gputop_model::incident::Incident;
 
 static ANSWERS: LazyLock<Vec<(&str, Vec<Incident>)>> = LazyLock::new(|| {
     let catalogue = Catalogue::embedded();

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use gputop::model::event::{Event, Exit, Observation};
-use gputop::model::pool::{Pool, Pools, Unread};
-use gputop::model::process::RunState;
-use gputop::model::reading::{Missing, Reason};
-use gputop::model::units::GpuUuid;
-use gputop::protocol::Update;
+use gputop_model::event::{Event, Exit, Observation};
+use gputop_model::pool::{Pool, Pools, Unread};
+use gputop_model::process::RunState;
+use gputop_model::protocol::Update;
+use gputop_model::reading::{Missing, Reason};
+use gputop_model::units::GpuUuid;
 
 use crate::support::many_processes::{Member, TestApp, frame};
 

@@ -1,7 +1,7 @@
 //! The process table as a tree, grouped, and with other columns.
 
-use gputop::model::process::{Parent, Process, RunState};
-use gputop::model::units::{Percent, Pid};
+use gputop_model::process::{Parent, Process, RunState};
+use gputop_model::units::{Percent, Pid};
 use ratatui::crossterm::event::KeyCode;
 
 use crate::support::many_processes::{Member, TestApp};

@@ -8,18 +8,18 @@ use gputop::dashboard::past_frames::PastFrames;
 use gputop::dashboard::recording::Recording;
 use gputop::dashboard::return_point::ReturnPoint;
 use gputop::incident::WatchResult;
-use gputop::model::event::{Event, Exit, Observation};
-use gputop::model::frame::Frame;
-use gputop::model::history::{DAY, GpuMetric, History, SeriesKey};
-use gputop::model::incident::Incident;
-use gputop::model::incident_key::IncidentKey;
-use gputop::model::incident_record::Record;
-use gputop::model::units::{Bytes, Millis, Mono, Percent, UnixMillis};
-use gputop::protocol::stream::Source;
-use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording as File, play};
 use gputop::tui::app::App;
+use gputop_model::event::{Event, Exit, Observation};
+use gputop_model::frame::Frame;
+use gputop_model::history::{DAY, GpuMetric, History, SeriesKey};
+use gputop_model::incident::Incident;
+use gputop_model::incident_key::IncidentKey;
+use gputop_model::incident_record::Record;
+use gputop_model::protocol::stream::Source;
+use gputop_model::protocol::{Play, Position, Request, Update};
+use gputop_model::units::{Bytes, Millis, Mono, Percent, UnixMillis};
 
 use crate::support::many_processes::{Member, TestApp, frame};
 use crate::support::screen_fixture;
@@ -208,8 +208,8 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     let end = |pid: u32, at: u64, peak| {
         Update::Event(Event {
             mono: Mono(1_000_000 + at * 1_000),
-            process: Some(gputop::model::process::ProcessKey {
-                pid: gputop::model::units::Pid(pid),
+            process: Some(gputop_model::process::ProcessKey {
+                pid: gputop_model::units::Pid(pid),
                 ..Default::default()
             }),
             observation: Observation::Exit(Box::new(Exit {
@@ -294,9 +294,9 @@ fn only_growth_of_the_whole_minute_is_expected_to_go_on() {
 
 #[test]
 fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
-    use gputop::model::pool::{Pool, Pools, Sampled};
-    use gputop::model::process::ProcessKey;
-    use gputop::model::units::Pid;
+    use gputop_model::pool::{Pool, Pools, Sampled};
+    use gputop_model::process::ProcessKey;
+    use gputop_model::units::Pid;
     let process = ProcessKey { pid: Pid(418), ..ProcessKey::default() };
     let mut desk = watched(10);
     for at in 10..300 {
@@ -344,7 +344,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
 fn late_exit(at: u64) -> Update {
     Update::Event(Event {
         mono: Mono(1_000_000 + at * 1_000),
-        process: Some(gputop::model::process::ProcessKey::default()),
+        process: Some(gputop_model::process::ProcessKey::default()),
         observation: Observation::Exit(Box::default()),
         ..Event::default()
     })

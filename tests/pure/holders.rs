@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use gputop::model::holders::{HolderGroup, Holders};
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::{Missing, Reason};
-use gputop::model::units::Bytes;
-use gputop::protocol::{Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::picture::text_of;
 use gputop::tui::view::View;
+use gputop_model::holders::{HolderGroup, Holders};
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Request, Update};
+use gputop_model::reading::{Missing, Reason};
+use gputop_model::units::Bytes;
 use ratatui::crossterm::event::KeyCode;
 
 use crate::memory_screen::{app, drawn, frame, key, press, view_after_keys};

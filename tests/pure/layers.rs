@@ -19,17 +19,14 @@ const RULES: &[Rule] = &[
     // Waits for children.
     Rule { place: "child_exit.rs", may: &[] },
     // The collector for hosts that only have `nvidia-smi`.
-    Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
+    Rule { place: "source/remote/nvidia_smi", may: &["source"] },
     // Creates and deletes the file of a recording.
     Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
-    Rule { place: "source", may: &["child_exit", "open_files", "model", "protocol"] },
+    Rule { place: "source", may: &["child_exit", "open_files"] },
     // Turns collected data into a stream, and receives requests.
-    Rule {
-        place: "collect/agent",
-        may: &["open_files", "collect", "gputop_peek", "model", "protocol"],
-    },
-    Rule { place: "collect/local.rs", may: &["collect", "protocol"] },
-    // Signatures decide which log text is worth sending. `diagnose` uses no collector.
+    Rule { place: "collect/agent", may: &["open_files", "collect", "gputop_peek"] },
+    Rule { place: "collect/local.rs", may: &["collect"] },
+    // Signatures decide which log text is worth sending. `gputop-explain` uses no collector.
     Rule {
         place: "collect/logs",
         may: &[
@@ -37,79 +34,59 @@ const RULES: &[Rule] = &[
             "open_files",
             "collect",
             "gputop_peek",
-            "model",
-            "redact",
             "user_files",
-            "diagnose::scan",
-            "diagnose::recovery",
+            "gputop_explain::scan",
+            "gputop_explain::recovery",
         ],
     },
     // Builds the request for the probe's child from the host's data.
-    Rule {
-        place: "collect/probe.rs",
-        may: &["collect", "gputop_peek", "model", "probe", "user_files"],
-    },
+    Rule { place: "collect/probe.rs", may: &["collect", "gputop_peek", "probe", "user_files"] },
     // Replays the hook's allocation traces where they are stored.
     Rule {
         place: "collect/hook/replay_trace.rs",
-        may: &["collect", "model", "allocator", "snapshot", "user_files"],
+        may: &["collect", "gputop_allocator", "user_files"],
     },
     // Analyzes its own allocations on a card like those of a process.
-    Rule { place: "probe", may: &["model", "allocator", "user_files"] },
-    Rule { place: "collect", may: &["open_files", "gputop_peek", "model", "redact", "user_files"] },
+    Rule { place: "probe", may: &["gputop_allocator", "user_files"] },
+    Rule { place: "collect", may: &["open_files", "gputop_peek", "user_files"] },
     // Pure: sums up the lines of a recording.
-    Rule { place: "summary", may: &["model", "allocator"] },
-    // The cards are data of `diagnose`.
-    Rule { place: "export/cards", may: &["export", "model", "diagnose"] },
+    Rule { place: "summary", may: &["gputop_allocator"] },
+    // The cards are data of `gputop-explain`.
+    Rule { place: "export/cards", may: &["export", "gputop_explain"] },
     // Prints snapshots.
-    Rule { place: "export/snapshot", may: &["export", "model", "allocator", "snapshot"] },
+    Rule { place: "export/snapshot", may: &["export", "gputop_allocator"] },
     // Computes the largest request that each pool can serve.
-    Rule { place: "export/metrics", may: &["export", "model", "allocator"] },
+    Rule { place: "export/metrics", may: &["export", "gputop_allocator"] },
     // Prints the summary of a recording.
-    Rule { place: "export/summary", may: &["export", "model", "summary"] },
+    Rule { place: "export/summary", may: &["export", "summary"] },
     // Prints a history replayed under other settings.
-    Rule { place: "export/whatif.rs", may: &["export", "model", "allocator"] },
+    Rule { place: "export/whatif.rs", may: &["export", "gputop_allocator"] },
     // Prints the state of a host.
-    Rule { place: "export", may: &["dashboard", "model"] },
+    Rule { place: "export", may: &["dashboard"] },
     // Quotes lines of the user's source files in incidents.
-    Rule {
-        place: "incident/source_lines.rs",
-        may: &["diagnose", "incident", "redact", "user_files"],
-    },
+    Rule { place: "incident/source_lines.rs", may: &["gputop_explain", "incident", "user_files"] },
     // Judges a stream, and merges and saves the incidents.
-    Rule { place: "incident", may: &["diagnose", "open_files", "model", "protocol", "user_files"] },
-    Rule { place: "user_files.rs", may: &["model"] },
-    Rule { place: "user_files", may: &["model"] },
+    Rule { place: "incident", may: &["gputop_explain", "open_files", "user_files"] },
+    Rule { place: "user_files.rs", may: &[] },
+    Rule { place: "user_files", may: &[] },
     // Watches a command, explains its failure, and saves the incident.
     Rule {
         place: "run",
-        may: &[
-            "collect",
-            "diagnose",
-            "export",
-            "gputop_peek",
-            "incident",
-            "model",
-            "redact",
-            "user_files",
-        ],
+        may: &["collect", "gputop_explain", "export", "gputop_peek", "incident", "user_files"],
     },
     // The state of one host on a screen or in print, without a terminal.
-    Rule { place: "dashboard", may: &["allocator", "incident", "model", "protocol"] },
+    Rule { place: "dashboard", may: &["gputop_allocator", "incident"] },
     Rule {
         place: "tui",
         may: &[
-            "allocator",
+            "gputop_allocator",
             "child_exit",
             "dashboard",
             // Incidents, figures and shapes look the same on the screen and in print.
             "export",
-            "snapshot",
             // Draws the charts of a summary.
             "summary",
-            "model",
-            "protocol",
-            "diagnose",
+            "gputop_explain",
             "incident",
             // Saves the theme in the configuration file.
             "user_files",
@@ -120,19 +97,15 @@ const RULES: &[Rule] = &[
         may: &[
             "child_exit",
             "open_files",
-            "allocator",
+            "gputop_allocator",
             "collect",
             "dashboard",
-            "diagnose",
+            "gputop_explain",
             "export",
             "gputop_peek",
             "incident",
-            "model",
             "probe",
-            "protocol",
-            "redact",
             "run",
-            "snapshot",
             "source",
             "summary",
             "tui",
@@ -140,7 +113,7 @@ const RULES: &[Rule] = &[
         ],
     },
     // The list of modules.
-    Rule { place: "lib.rs", may: &["gputop_allocator"] },
+    Rule { place: "lib.rs", may: &[] },
     // Uses the crate from outside.
     Rule { place: "main.rs", may: &[] },
 ];

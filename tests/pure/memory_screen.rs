@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use gputop::model::frame::{Frame, ProcessList};
-use gputop::model::gpu::{Gpu, GpuProcess, Health, HealthState, Memory};
-use gputop::model::host::Hello;
-use gputop::model::pool::{
-    Allocator, Block, BlockState, Pool, PoolKind, PoolMap, PoolStats, Pools, Sampled, Segment,
-    Unread,
-};
-use gputop::model::process::{Process, ProcessKey};
-use gputop::model::reading::{Missing, Reading, Reason};
-use gputop::model::reported_pool::{Framework, ReportedPool};
-use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, UnixMillis};
-use gputop::protocol::{Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
+use gputop_model::frame::{Frame, ProcessList};
+use gputop_model::gpu::{Gpu, GpuProcess, Health, HealthState, Memory};
+use gputop_model::host::Hello;
+use gputop_model::pool::{
+    Allocator, Block, BlockState, Pool, PoolKind, PoolMap, PoolStats, Pools, Sampled, Segment,
+    Unread,
+};
+use gputop_model::process::{Process, ProcessKey};
+use gputop_model::protocol::{Request, Update};
+use gputop_model::reading::{Missing, Reading, Reason};
+use gputop_model::reported_pool::{Framework, ReportedPool};
+use gputop_model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
+use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, UnixMillis};
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{

@@ -1,9 +1,9 @@
 //! Menus of the dashboard, and actions that work from any screen.
 
 use gputop::dashboard::process_columns::PROCESS_COLUMNS;
-use gputop::protocol::Request;
 use gputop::tui::picture::text_of;
 use gputop::tui::screen::Effect;
+use gputop_model::protocol::Request;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::support::many_processes::{Member, TestApp, frame};
@@ -130,8 +130,8 @@ fn eight_gpus_and_sixteen_processes_fit_80x24() {
 #[test]
 fn a_nearly_full_gpu_is_marked() {
     let mut frame = frame(2, &[]);
-    frame.gpus[1].memory.used = gputop::model::units::Bytes::gib(136).into();
-    frame.gpus[1].memory.free = gputop::model::units::Bytes::gib(4).into();
+    frame.gpus[1].memory.used = gputop_model::units::Bytes::gib(136).into();
+    frame.gpus[1].memory.free = gputop_model::units::Bytes::gib(4).into();
     let app = TestApp::of_frame(frame);
     let text = app.text(120, 30);
     let row = |gpu: &str| text.lines().find(|line| line.contains(gpu)).unwrap();

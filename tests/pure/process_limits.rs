@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gputop::protocol::Update;
+use gputop_model::protocol::Update;
 use ratatui::crossterm::event::KeyCode;
 
 use crate::support::many_processes::{Member, TestApp, frame};

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gputop::model::event::{Event, Exit, Observation};
-use gputop::model::history::{GpuMetric, History, SeriesKey};
-use gputop::model::host::Hello;
-use gputop::model::process::ProcessKey;
-use gputop::model::reading::Reason;
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono};
-use gputop::protocol::{Play, Request, Update};
 use gputop::source::record::{RecordError, Recorder};
 use gputop::source::replay::{OpenError, Options, Recording, play};
+use gputop_model::event::{Event, Exit, Observation};
+use gputop_model::history::{GpuMetric, History, SeriesKey};
+use gputop_model::host::Hello;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::{Play, Request, Update};
+use gputop_model::reading::Reason;
+use gputop_model::units::{Bytes, GpuUuid, Millis, Mono};
 use proptest::prelude::*;
 
 use crate::support::replay_client::{PAUSED, ReplayClient, frame, minute_of, open, start};

@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use gputop::model::history::{GpuMetric, SeriesKey};
-use gputop::model::units::Percent;
-use gputop::protocol::Update;
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
 use gputop::tui::density::Density;
@@ -12,6 +9,9 @@ use gputop::tui::palette::PALETTES;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::Palette;
+use gputop_model::history::{GpuMetric, SeriesKey};
+use gputop_model::protocol::Update;
+use gputop_model::units::Percent;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 

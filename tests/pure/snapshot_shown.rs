@@ -1,8 +1,6 @@
 //! The memory snapshot screen: each part at three sizes, and its keys.
 
 use gputop::export::snapshot::AnalysedSnapshot;
-use gputop::snapshot;
-use gputop::snapshot::compare::{SnapshotMemory, compare};
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
@@ -11,6 +9,8 @@ use gputop::tui::screens::snapshot::SnapshotScreen;
 use gputop::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
+use gputop_allocator::snapshot;
+use gputop_allocator::snapshot::compare::{SnapshotMemory, compare};
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

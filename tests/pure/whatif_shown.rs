@@ -1,11 +1,6 @@
 //! The screen of `gputop whatif`: curves and numbers at three sizes, and its keys.
 
-use gputop::allocator::config::Config;
-use gputop::allocator::rules::NEWEST;
-use gputop::allocator::trace::{Op, PoolId, Trace};
-use gputop::allocator::whatif::{Room, largest_fit, replay};
 use gputop::export::whatif::{Device, Document, Played, Recording};
-use gputop::model::units::Bytes;
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
@@ -13,6 +8,11 @@ use gputop::tui::screen::Effect;
 use gputop::tui::screens::whatif::WhatifScreen;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
+use gputop_allocator::config::Config;
+use gputop_allocator::rules::NEWEST;
+use gputop_allocator::trace::{Op, PoolId, Trace};
+use gputop_allocator::whatif::{Room, largest_fit, replay};
+use gputop_model::units::Bytes;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

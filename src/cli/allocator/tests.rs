@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
+use gputop_model::pool::{Block, BlockState, PoolId};
 use gputop_peek::torch::StatArray;
 use serde_json::Value;
 
 use super::*;
-use crate::model::pool::{Block, BlockState, PoolId};
 
 fn collect_fields(value: &Value, prefix: &str, fields: &mut BTreeSet<String>) {
     match value {

@@ -1,12 +1,13 @@
 //! Checks of the sources that report process exits, OOM kills and Xid events.
 
+use gputop_model::{Millis, PidNamespace};
+
 use crate::cli::doctor::check::{Check, is_root};
 use crate::cli::settings::{agent_options, kernel_log_path};
 use crate::collect::exits::oom::{self, OomCounterPaths};
 use crate::collect::exits::self_test::{ExitSources, probe};
 use crate::collect::host::hello;
 use crate::collect::kernel_log::{KernelLog, fixes};
-use crate::model::{Millis, PidNamespace};
 
 pub fn check_exits() -> Check {
     let kernel = hello().kernel;

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use color_eyre::Result;
+use gputop_model::host::PidNamespace;
 use serde::Serialize;
 
 use super::print::{print, print_json};
@@ -23,7 +24,6 @@ use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
 use crate::collect::nvml::measure;
 use crate::collect::nvml::schedule::{Due, GROUPS};
-use crate::model::host::PidNamespace;
 use crate::user_files::DirectoryError;
 
 #[derive(Debug, clap::Args)]
@@ -187,7 +187,7 @@ fn check_configuration(flags: &Flags, error: Option<SettingError>) -> Check {
 }
 
 fn when(due: Due) -> String {
-    let seconds = |ms: crate::model::units::Millis| ms.0 / 1_000;
+    let seconds = |ms: gputop_model::units::Millis| ms.0 / 1_000;
     match due {
         Due::Tick => "every sample".into(),
         Due::MemoryChanged(ms) => {

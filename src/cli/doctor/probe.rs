@@ -3,10 +3,11 @@
 
 use std::thread;
 
+use gputop_model::{Bytes, Frame};
+
 use crate::cli::doctor::check::Check;
 use crate::cli::probe::frame;
 use crate::collect::probe::{ProbeReadiness, readiness};
-use crate::model::{Bytes, Frame};
 
 pub fn check_probe(has_driver: bool) -> Check {
     let frame = if has_driver {
@@ -82,7 +83,7 @@ fn summary(gpus: &[(u32, Result<ProbeReadiness, String>)]) -> (bool, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::probe::Policy;
+    use gputop_model::probe::Policy;
 
     #[test]
     fn prints_clauses_that_apply_to_several_gpus_once() {

@@ -1,10 +1,10 @@
 //! Checks of the terminal: size, colours, characters and clipboard, with a command to fix each limitation.
 
+use gputop_model::text::visible;
 use ratatui::layout::Rect;
 
 use crate::cli::doctor::check::Check;
 use crate::cli::settings::{TerminalEnvironment, has_terminal};
-use crate::model::text::visible;
 use crate::tui::clipboard::Clipboard;
 use crate::tui::screen::is_small;
 use crate::tui::theme::Palette;

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use gputop_explain::{Catalogue, LogFindings, LogReader};
+use gputop_model::text::visible;
+
 use crate::cli::decompress::{Decompressed, decompressed};
 use crate::cli::progress::Progress;
-use crate::diagnose::{Catalogue, LogFindings, LogReader};
-use crate::model::text::visible;
 
 const CHUNK_BYTES: usize = 1 << 20;
 /// Maximum size of the errors read in a compressed log: this many bytes, and more for each compressed byte. An error in

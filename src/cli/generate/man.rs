@@ -6,11 +6,11 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::nearest_name::instead_of;
 
 use crate::cli::generate::examples::examples;
 use crate::cli::generate::variables::VARIABLES;
 use crate::cli::settings::definition::{SETTINGS, TABLES};
-use crate::model::nearest_name::instead_of;
 use crate::tui::action::ACTIONS;
 use crate::tui::keymap::show_key;
 use crate::tui::palette::PALETTES;

@@ -11,12 +11,12 @@ use std::path::Path;
 
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail};
+use gputop_model::incident_record::Record;
+use gputop_model::redact;
 use regex::Regex;
 
 use crate::cli::print;
 use crate::export::explanation::{Others, fenced, scene as scene_lines};
-use crate::model::incident_record::Record;
-use crate::redact;
 
 const WIDTH: usize = 100;
 

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
+use gputop_model::incident::Incident;
+use gputop_model::process::program_of;
+use gputop_model::text::visible;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
 use crate::incident::Entry;
-use crate::model::incident::Incident;
-use crate::model::process::program_of;
-use crate::model::text::visible;
 
 const TITLES: [&str; 5] = ["TIME", "UID", "SEVERITY", "HOST", "PROCESS"];
 const TITLE: &str = "INCIDENT";

@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_model::protocol::Update;
+use gputop_model::protocol::stream::Source;
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Hello};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -21,10 +25,6 @@ use super::{
 };
 use crate::cli::print::say;
 use crate::incident::IncidentSink;
-use crate::model::text::visible;
-use crate::model::{Bytes, Hello};
-use crate::protocol::Update;
-use crate::protocol::stream::Source;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::map_schedule::MapPeriod;
 use crate::source::remote::{self, Connection, Target};

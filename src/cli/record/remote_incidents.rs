@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Event, Frame, Hello, Mono, Observation, Record, RemoteIncident};
+use gputop_model::{Event, Frame, Hello, Mono, Observation, Record, RemoteIncident};
 
 /// Converter of incidents from a remote host to recording events. Tracks when the recording began and how many events
 /// were created.

@@ -3,6 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use gputop_model::newest::Newest;
+use gputop_model::protocol::Update;
+use gputop_model::protocol::stream::Source;
+use gputop_model::{Frame, IncidentKey, Link, Record};
 use hyper::body::Bytes;
 use tokio::sync::watch;
 
@@ -10,10 +14,6 @@ use super::super::dashboard::why_no_gpus;
 use crate::cli::print::say;
 use crate::export::metrics::{self, Format, HostMetrics, HostState, IncidentCount, Options};
 use crate::incident::{WatchResult, Watcher};
-use crate::model::newest::Newest;
-use crate::model::{Frame, IncidentKey, Link, Record};
-use crate::protocol::Update;
-use crate::protocol::stream::Source;
 
 /// Maximum number of recent incidents to remember. A remembered incident is not counted again when its diagnosis is
 /// revised.

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use gputop_model::{Millis, Permissions};
+
 use crate::collect::agent;
 pub use crate::collect::candidates::CANDIDATES_VARIABLE;
 use crate::collect::kernel_log::KERNEL_LOG;
 pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::collect::process::container::Files;
-use crate::model::{Millis, Permissions};
 
 pub fn agent_options(interval: Millis) -> agent::Options {
     agent::Options {

@@ -6,13 +6,13 @@ use std::iter;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
+use gputop_model::nearest_name::instead_of;
+use gputop_model::text::quoted;
+use gputop_model::{Millis, Permissions};
 use toml::Value;
 
 use super::file::{SettingError, WrittenSettings};
 use super::quantities::{interval_argument, time_or_off};
-use crate::model::nearest_name::instead_of;
-use crate::model::text::quoted;
-use crate::model::{Millis, Permissions};
 use crate::tui::app::App;
 use crate::tui::chrome::interval_text;
 use crate::tui::density::{DENSITIES, Density};

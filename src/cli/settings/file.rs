@@ -8,6 +8,8 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use gputop_model::nearest_name::instead_of;
+use gputop_model::text::quoted;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use thiserror::Error;
@@ -16,8 +18,6 @@ use toml::{Spanned, Value};
 
 use super::definition::{HOSTS, KEYS, Kind, SETTINGS, SettingDef, TABLES};
 use crate::cli::subcommands::SUBCOMMANDS;
-use crate::model::nearest_name::instead_of;
-use crate::model::text::quoted;
 use crate::source::remote::Target;
 use crate::tui::colours::ThemeError;
 use crate::tui::keymap::Binding;

@@ -29,6 +29,7 @@ pub use collectors::{
     CANDIDATES_VARIABLE, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path,
 };
 pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIABLE, read_text};
+use gputop_model::text::quoted;
 pub use quantities::{length_argument, maps_argument, size_argument};
 #[cfg(local)]
 pub use quantities::{limit_argument, watch_argument};
@@ -40,7 +41,6 @@ use self::file::WrittenSettings;
 use crate::dashboard::recording::Recording;
 use crate::incident::Store;
 use crate::incident::{IncidentSink, Notifications};
-use crate::model::text::quoted;
 use crate::tui::Environment;
 use crate::tui::app::App;
 use crate::tui::clipboard::Clipboard;

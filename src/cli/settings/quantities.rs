@@ -2,10 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use gputop_model::text::quoted;
+use gputop_model::{Bytes, Millis};
 use jiff::SignedDuration;
 
-use crate::model::text::quoted;
-use crate::model::{Bytes, Millis};
 use crate::source::map_schedule::MapPeriod;
 
 /// Accepted range of a duration setting. If the hint ends with `off`, the values `off` and 0 are accepted too.

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use gputop_model::nearest_name::instead_of;
+use gputop_model::text::quoted;
+
 use super::definition::AUTO;
 use super::file::{Origin, SettingError, read_text};
-use crate::model::nearest_name::instead_of;
-use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};
 

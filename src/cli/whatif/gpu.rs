@@ -1,11 +1,12 @@
 //! Reads the size of a process's GPU, and the GPU memory used outside the process's allocator, from one sample of this
 //! host.
 
-use crate::allocator::trace::Trace;
+use gputop_allocator::trace::Trace;
+use gputop_model::pool_location::{gpu_of, listed};
+use gputop_model::{Bytes, Frame, Memory, Missing, Pid, Pool, Reason};
+
 use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
 use crate::cli::{dashboard, once};
-use crate::model::pool_location::{gpu_of, listed};
-use crate::model::{Bytes, Frame, Memory, Missing, Pid, Pool, Reason};
 
 /// Maximum number of samples to wait until a memory pool of the process and its GPU are known.
 const MAX_FRAMES: u32 = 6;

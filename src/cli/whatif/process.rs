@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use gputop_allocator::rules::{TorchVersion, torch_of};
+use gputop_allocator::trace::{Live, Recorded, Trace};
+use gputop_model::{BlockState, Bytes, Missing, Pid, PoolId, PoolKind, PoolMap};
+
 use super::gpu;
-use crate::allocator::rules::{TorchVersion, torch_of};
-use crate::allocator::trace::{Live, Recorded, Trace};
 use crate::cli::allocator;
 use crate::collect::process::alloc_conf_of;
-use crate::model::{BlockState, Bytes, Missing, Pid, PoolId, PoolKind, PoolMap};
 
 /// Returns a trace without operations for each device of the process. If `needs_card` is true, also adds the memory
 /// size of its device to each trace, or returns the reason if a size is unknown. An error consists of a message and an

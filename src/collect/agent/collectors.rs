@@ -13,6 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use gputop_model::holders::summary::HolderSummary;
+use gputop_model::protocol::stream::Feed;
+use gputop_model::protocol::{Request, Update};
+use gputop_model::stack::StackTrigger;
+use gputop_model::{Bytes, Frame, Millis, Mono, Observation, Pool, ProbeRequest, ProcessKey};
 use gputop_peek::clock::now_mono;
 use gputop_peek::python::{PythonStacks, StackRequest};
 use gputop_peek::torch::allocation_spike::AllocationSpike;
@@ -24,11 +29,6 @@ use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
 use crate::collect::probe;
 use crate::collect::process::detail;
-use crate::model::holders::summary::HolderSummary;
-use crate::model::stack::StackTrigger;
-use crate::model::{Bytes, Frame, Millis, Mono, Observation, Pool, ProbeRequest, ProcessKey};
-use crate::protocol::stream::Feed;
-use crate::protocol::{Request, Update};
 
 /// Collector that runs on its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {
@@ -347,7 +347,7 @@ impl Collector for Logs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::{Pid, StartTicks};
+    use gputop_model::units::{Pid, StartTicks};
 
     #[test]
     fn holders_are_read_once_a_minute_for_each_reason() {

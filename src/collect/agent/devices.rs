@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::pool_location::listed;
-use crate::model::{
+use gputop_model::pool_location::listed;
+use gputop_model::{
     Allocator, Bytes, Gpu, GpuUuid, Pool, Pools, Process, ProcessKey, Reading, Reason, ReportedPool,
 };
 

@@ -3,6 +3,12 @@
 
 use std::sync::Arc;
 
+use gputop_model::event::{Exit, HealthChange, OomCountIncreased, Xid};
+use gputop_model::protocol::Update;
+use gputop_model::{
+    Event, FailureMap, Gpu, GpuUuid, Health, Missing, Observation, PidNamespace, Pool, ProcessKey,
+    Reading, Reason,
+};
 use gputop_peek::clock::{now_mono, now_wall};
 use gputop_peek::torch::allocation_spike::AllocationSpike;
 
@@ -11,12 +17,6 @@ use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
 use crate::collect::exits::ProcessExit;
 use crate::collect::kernel_log::XidLine;
-use crate::model::event::{Exit, HealthChange, OomCountIncreased, Xid};
-use crate::model::{
-    Event, FailureMap, Gpu, GpuUuid, Health, Missing, Observation, PidNamespace, Pool, ProcessKey,
-    Reading, Reason,
-};
-use crate::protocol::Update;
 
 impl Agent {
     pub(super) fn take_xid(&mut self, gpu: Option<GpuUuid>, number: u64) {

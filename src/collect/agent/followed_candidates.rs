@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use gputop_model::{Millis, Mono, Observation, Pid, Process, ProcessKey};
+
 use crate::collect::candidates::Candidate;
-use crate::model::{Millis, Mono, Observation, Pid, Process, ProcessKey};
 
 /// Time for which a candidate is followed before it uses a GPU.
 const MAX_TIME: Millis = Millis(10 * 60 * 1_000);

@@ -5,8 +5,8 @@
 //! sampler sees OOMs ─► WorkerCommand::Now ─► GPU worker ─► Section::Gpu ─► AtOom::answers ─► Observation::GpuAtOom
 //! ```
 
-use crate::model::event::GpuAtOom;
-use crate::model::{Gpu, GpuUuid, Millis, Mono, ProcessKey, Reading};
+use gputop_model::event::GpuAtOom;
+use gputop_model::{Gpu, GpuUuid, Millis, Mono, ProcessKey, Reading};
 
 /// Maximum time between a failed allocation and a GPU sample that describes the failure.
 const MAX_LAG: Millis = Millis(1_000);

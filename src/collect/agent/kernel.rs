@@ -3,6 +3,7 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 
+use gputop_model::{GpuUuid, Millis, Mono, Pid, PidNamespace};
 use gputop_peek::clock::now_mono;
 
 use crate::collect::agent::options::Options;
@@ -10,7 +11,6 @@ use crate::collect::agent::section::Section;
 use crate::collect::hook::SpoolReader;
 use crate::collect::host::HostReader;
 use crate::collect::process::{ProcessReadout, ProcessTable};
-use crate::model::{GpuUuid, Millis, Mono, Pid, PidNamespace};
 
 /// Interval for reading processes while the driver's list is unchanged. With 64 processes, reading all of them on each
 /// tick would take a third of gputop's CPU time. In addition, the measured CPU usage of processes fluctuates less when

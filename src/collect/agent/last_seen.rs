@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::model::{
+use gputop_model::{
     Bytes, Gpu, GpuUuid, Millis, Mono, Pid, Process, ProcessKey, Reading, StartTicks,
 };
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use gputop_model::{Millis, Permissions};
+
 use crate::collect::process::container::Files;
-use crate::model::{Millis, Permissions};
 
 #[derive(Debug, Clone)]
 pub struct Options {

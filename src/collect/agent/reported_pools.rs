@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use gputop_model::{Pool, Pools, Unread};
+
 use crate::collect::hook::ReportedPools;
-use crate::model::{Pool, Pools, Unread};
 
 pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     let unread = |pool: &&Pool| pools.why_unread(pool.process).is_some();
@@ -25,8 +26,8 @@ pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::process::ProcessKey;
-    use crate::model::reported_pool::ReportedPool;
+    use gputop_model::process::ProcessKey;
+    use gputop_model::reported_pool::ReportedPool;
 
     #[test]
     fn prefers_read_pools_over_reported_ones() {

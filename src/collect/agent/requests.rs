@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use gputop_model::protocol::{Request, Update};
+use gputop_model::{Missing, ProcessKey, Reason, Signal, Signalled};
+
 use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
 use crate::collect::process::send_signal;
-use crate::model::{Missing, ProcessKey, Reason, Signal, Signalled};
-use crate::protocol::{Request, Update};
 
 impl Agent {
     pub(super) fn serve(&mut self, request: Request) {

@@ -5,6 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use gputop_model::protocol::Update;
+use gputop_model::protocol::stream::Feed;
+use gputop_model::{
+    ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis, Missing,
+    Mono, Observation, PidNamespace, Pools, Process, ProcessKey, ProcessList, Reading, Reason,
+    StartTicks,
+};
 use gputop_peek::clock::{now_mono, now_wall};
 use gputop_peek::torch::Failure;
 use gputop_peek::torch::sampler::Sampler;
@@ -25,14 +32,7 @@ use crate::collect::exits::{ExitReport, ExitWatcher};
 use crate::collect::hook::{ReportedPools, Traced};
 use crate::collect::process::ProcessReadout;
 use crate::collect::process::leftovers::Leftover;
-use crate::model::{
-    ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis, Missing,
-    Mono, Observation, PidNamespace, Pools, Process, ProcessKey, ProcessList, Reading, Reason,
-    StartTicks,
-};
 use crate::open_files::limit;
-use crate::protocol::Update;
-use crate::protocol::stream::Feed;
 
 /// Maximum time that loading the driver may delay the first frame.
 pub(super) const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);

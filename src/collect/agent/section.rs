@@ -1,13 +1,13 @@
 //! Messages from the collectors to the agent.
 
+use gputop_model::protocol::{Request, Update};
+use gputop_model::{Driver, Gpu, GpuUuid, Host, Observation, Pools, ProcessKey};
 use gputop_peek::torch::allocation_spike::AllocationSpike;
 
 use crate::collect::candidates::Candidate;
 use crate::collect::exits::ExitReport;
 use crate::collect::hook::HookUpdate;
 use crate::collect::process::ProcessReadout;
-use crate::model::{Driver, Gpu, GpuUuid, Host, Observation, Pools, ProcessKey};
-use crate::protocol::{Request, Update};
 
 /// A message from a collector thread to the agent.
 #[derive(Debug)]

@@ -7,6 +7,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use gputop_model::protocol::Request;
+use gputop_model::protocol::stream::Feed;
+use gputop_model::text::visible;
+use gputop_model::{
+    Driver, Missing, Observation, PidNamespace, Pools, ProcessList, Reading, Reason,
+};
 use gputop_peek::torch::sampler::{PERIOD, Sampler};
 
 use super::collectors::{CollectorContext, Collectors, job_thread, start_collectors};
@@ -26,12 +32,6 @@ use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::hook::{ReportedPools, Traced};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
-use crate::model::text::visible;
-use crate::model::{
-    Driver, Missing, Observation, PidNamespace, Pools, ProcessList, Reading, Reason,
-};
-use crate::protocol::Request;
-use crate::protocol::stream::Feed;
 
 /// Interval for trying to load the driver or, once it is loaded, for counting its GPUs.
 const DRIVER_INTERVAL: Duration = Duration::from_secs(10);

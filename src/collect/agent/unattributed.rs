@@ -7,14 +7,15 @@
 
 use std::fmt::Write as _;
 
-use super::last_seen::Peak;
-use crate::collect::process::leftovers::{Leftover, LeftoverKind};
-use crate::model::accounting::{account, account_pools, is_on};
-use crate::model::gpu::{Unattributed, UnattributedCause};
-use crate::model::{
+use gputop_model::accounting::{account, account_pools, is_on};
+use gputop_model::gpu::{Unattributed, UnattributedCause};
+use gputop_model::{
     Bytes, Gpu, GpuProcess, Pid, PidNamespace, Pools, Process, ProcessKey, Reason, RunState,
     StartTicks,
 };
+
+use super::last_seen::Peak;
+use crate::collect::process::leftovers::{Leftover, LeftoverKind};
 
 /// Minimum amount of unattributed memory to report. Due to rounding and the driver's bookkeeping, even an idle GPU has
 /// some, but less than this.

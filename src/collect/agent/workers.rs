@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
+use gputop_model::{Gpu, GpuUuid, Millis};
+
 use crate::collect::agent::section::Section;
 use crate::collect::nvml::library::Library;
 use crate::collect::nvml::worker::{self, WorkerCommand};
 use crate::collect::nvml::{ReceiverClosed, xid};
-use crate::model::{Gpu, GpuUuid, Millis};
 
 /// Maximum number of GPU worker threads, in case a driver reports an absurd number of GPUs.
 const MAX_GPUS: u32 = 256;

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::model::{GpuUuid, Millis, Mono};
+use gputop_model::{GpuUuid, Millis, Mono};
 
 /// Maximum time between the driver event and the log line of one Xid.
 pub const MAX_DISTANCE: Millis = Millis(2_000);

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
+use gputop_model::{Millis, Mono, Pid, PidNamespace, Process, ProcessKey};
 use gputop_peek::clock::now_mono;
 use gputop_peek::process::stat::{StatBuffer, StatFile, with_ancestors};
 use gputop_peek::process::statm::mapped_pages;
@@ -34,7 +35,6 @@ use self::new_pids::NewPids;
 use super::process::ProcessTable;
 use super::process::container::Files;
 use super::process::own_program::is_gputop;
-use crate::model::{Millis, Mono, Pid, PidNamespace, Process, ProcessKey};
 
 /// Environment variable that turns this off with the value `0`.
 pub const CANDIDATES_VARIABLE: &str = "GPUTOP_CANDIDATES";

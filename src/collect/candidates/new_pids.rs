@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::model::Pid;
+use gputop_model::Pid;
 
 /// Maximum number of PIDs to return. Threads have PIDs too, so a few busy programs use thousands a second.
 const MAX_PIDS: u32 = 16_384;

@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use gputop_model::event::OomVerdict;
+use gputop_model::{Missing, Mono, ProcessKey, Reading, Reason};
 use gputop_peek::clock::now_mono;
 use gputop_peek::process::stat::start_time;
 use nix::errno::Errno;
@@ -34,8 +36,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use self::oom::{OomCounterPaths, OomKiller};
 use self::status::{ExitTrace, Status};
 use super::kernel_log::{KernelLine, KernelLog, XidLine};
-use crate::model::event::OomVerdict;
-use crate::model::{Missing, Mono, ProcessKey, Reading, Reason};
 use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum time that an exit report is delayed to wait for more data: the OOM killer's log line or, for another user's

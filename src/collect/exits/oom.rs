@@ -15,10 +15,11 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use gputop_model::event::{OomEvidence, OomVerdict};
+use gputop_model::text::visible;
+use gputop_model::{Millis, Missing, Mono, Pid, Reading, Reason};
+
 use crate::collect::kernel_log::OomKill;
-use crate::model::event::{OomEvidence, OomVerdict};
-use crate::model::text::visible;
-use crate::model::{Millis, Missing, Mono, Pid, Reading, Reason};
 
 /// Maximum age of an OOM kill that can explain an exit. The kernel needs a while to tear down a process that has a lot
 /// of memory.

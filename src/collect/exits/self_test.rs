@@ -3,10 +3,10 @@
 use std::io;
 use std::process::{Command, Stdio};
 
+use gputop_model::{Missing, Reason};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::pidfd_info;
-use crate::model::{Missing, Reason};
 
 /// How much the kernel reports about the exit of a process.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,14 +9,14 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
+use gputop_model::{ProcessKey, Reading, Reason, RunState};
 use gputop_peek::process::stat::{StatBuffer, StatFile};
 
 use super::pidfd_info;
-use crate::model::{ProcessKey, Reading, Reason, RunState};
 
 const SIGKILL: i32 = nix::libc::SIGKILL;
 
-/// Exit code and signal from a wait status, as in an [`Exit`](crate::model::event::Exit) event.
+/// Exit code and signal from a wait status, as in an [`Exit`](gputop_model::event::Exit) event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: Reading<i32>,

@@ -1,8 +1,9 @@
 use std::process::{Child, Command, Stdio};
 
+use gputop_model::event::OomEvidence;
+use gputop_model::units::{Pid as ModelPid, StartTicks};
+
 use super::*;
-use crate::model::event::OomEvidence;
-use crate::model::units::{Pid as ModelPid, StartTicks};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -8,14 +8,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gputop_allocator::config::Config;
+use gputop_allocator::remedies::{try_all, until};
+use gputop_allocator::rules::torch_of;
+use gputop_allocator::snapshot;
+use gputop_allocator::trace::{Recorded, Trace};
+use gputop_allocator::whatif::{Room, available};
+use gputop_model::{Bytes, HookOom, ProcessKey, TraceReplay};
+
 use super::spool::traces;
-use crate::allocator::config::Config;
-use crate::allocator::remedies::{try_all, until};
-use crate::allocator::rules::torch_of;
-use crate::allocator::trace::{Recorded, Trace};
-use crate::allocator::whatif::{Room, available};
-use crate::model::{Bytes, HookOom, ProcessKey, TraceReplay};
-use crate::snapshot;
 use crate::user_files;
 
 /// Maximum size of a trace. The hook does not write larger ones.

@@ -6,11 +6,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gputop_model::{HookEvent, ProcessKey};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::geteuid;
 
 use super::spool_line::{self, Process, SpoolLine};
-use crate::model::{HookEvent, ProcessKey};
 use crate::user_files::{Base, directory, remove_regular};
 
 /// Maximum size of a spool file. The hook writes at most 256 KiB.

@@ -2,13 +2,12 @@
 //!
 //! Other programs write these lines, so their content is not trusted.
 
+use gputop_model::event::Steps;
+use gputop_model::redact;
+use gputop_model::text::visible;
+use gputop_model::{HookEvent, UnixMillis};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-use crate::model::event::Steps;
-use crate::model::text::visible;
-use crate::model::{HookEvent, UnixMillis};
-use crate::redact;
 
 /// Maximum length of a path, a name or a message. A traceback is limited only by the maximum line length.
 const MAX_TEXT: usize = 4 << 10;
@@ -92,7 +91,7 @@ fn lines(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Bytes;
+    use gputop_model::units::Bytes;
 
     fn event(line: &str) -> Option<HookEvent> {
         match read(line.as_bytes())? {

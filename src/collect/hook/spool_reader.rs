@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use gputop_model::{HookEvent, HookOom, Pid, ProcessKey};
 use gputop_peek::clock::now_mono;
 use gputop_peek::process::stat::is_running;
 
@@ -10,7 +11,6 @@ use super::replay_trace::Traced;
 use super::spool::{Kind, Name, Spool};
 use super::spool_line::SpoolLine;
 use super::statistics::ReportedPools;
-use crate::model::{HookEvent, HookOom, Pid, ProcessKey};
 
 /// Hook reports that arrived since the last read.
 #[derive(Debug, Default)]

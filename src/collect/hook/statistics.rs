@@ -5,13 +5,12 @@
 //! memory gputop cannot read. Entries of other frameworks become [`ReportedPool`]s. If a framework does not report a
 //! value, the value is missing from the page and becomes a missing reading with a reason.
 
-use serde::Deserialize;
-
-use crate::model::event::HookGauge;
-use crate::model::reported_pool::Framework;
-use crate::model::{
+use gputop_model::event::HookGauge;
+use gputop_model::reported_pool::Framework;
+use gputop_model::{
     Allocator, Bytes, Mono, Pool, PoolStats, ProcessKey, Reading, Reason, ReportedPool, Sampled,
 };
+use serde::Deserialize;
 
 /// Maximum number of entries on a statistics page. No machine has this many devices.
 const MAX_DEVICES: usize = 16;

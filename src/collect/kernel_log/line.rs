@@ -3,8 +3,8 @@
 //! `NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python, Ch 00000008, intr 00000000. MMU Fault: …`
 //! `Memory cgroup out of memory: Killed process 4242 (python) total-vm:…kB, anon-rss:…kB, …`
 
-use crate::model::text::visible;
-use crate::model::{Pid, Reading, Reason};
+use gputop_model::text::visible;
+use gputop_model::{Pid, Reading, Reason};
 
 const MAX_CHARS: usize = 512;
 /// Maximum length of the numeric header that precedes the text of a kernel record.

@@ -16,11 +16,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use gputop_model::{Missing, Reason};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 pub use self::line::{KernelLine, OomKill, XidLine};
-use crate::model::{Missing, Reason};
 
 /// Environment variable with the path of the kernel log to read instead of `/dev/kmsg`, for tests.
 pub const KERNEL_LOG_VARIABLE: &str = "GPUTOP_KERNEL_LOG";

@@ -3,8 +3,8 @@
 //! An error's text is held until it stops growing or a time limit is reached, and is then sent. For a few seconds after
 //! the error, further text is sent as a continuation of the excerpt.
 
-use crate::diagnose::scan::{LogChunk, Scanner};
-use crate::model::{Millis, Mono};
+use gputop_explain::scan::{LogChunk, Scanner};
+use gputop_model::{Millis, Mono};
 
 /// Time without new text after which the waiting text is sent.
 const QUIET_INTERVAL: Millis = Millis(200);

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::io;
 
-use crate::model::{Millis, Mono};
+use gputop_model::{Millis, Mono};
 
 const READ_INTERVAL: Millis = Millis(250);
 

@@ -15,6 +15,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use gputop_model::event::LogOrigin;
+use gputop_model::redact;
+use gputop_model::text::visible;
+use gputop_model::{Millis, Missing, Mono, Pid, ProcessKey, Reason, StartTicks};
 use gputop_peek::clock::{boot_time, now_mono};
 use gputop_peek::process::access::Access;
 use gputop_peek::process::stat::{start_time, with_ancestors};
@@ -29,10 +33,6 @@ use crate::collect::logs::settings::LogSettings;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
 use crate::collect::process::own_program::is_gputop;
-use crate::model::event::LogOrigin;
-use crate::model::text::visible;
-use crate::model::{Millis, Missing, Mono, Pid, ProcessKey, Reason, StartTicks};
-use crate::redact;
 use crate::user_files::FileId;
 
 /// File descriptors of standard output and standard error.

@@ -11,11 +11,11 @@ use std::io::{self, Read};
 use std::process::ChildStdout;
 use std::time::SystemTime;
 
+use gputop_model::units::Pid;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::command::{Running, start};
 use crate::collect::logs::settings::LogSettings;
-use crate::model::units::Pid;
 
 /// Returns true if the socket with this device and inode is connected to the journal.
 pub fn is_journal(environ: &[u8], device: u64, inode: u64) -> bool {

@@ -12,10 +12,10 @@ use super::docker;
 use super::sanitize::sanitize;
 use super::tail::MAX_AT_ONCE;
 
-use crate::diagnose::scan::has_anchor;
-use crate::model::event::{LogExcerpt, LogOrigin, LogTrigger};
-use crate::model::log::LogSource;
-use crate::model::{Bytes, LogView, Millis, Mono, ProcessKey, Reading, Reason};
+use gputop_explain::scan::has_anchor;
+use gputop_model::event::{LogExcerpt, LogOrigin, LogTrigger};
+use gputop_model::log::LogSource;
+use gputop_model::{Bytes, LogView, Millis, Mono, ProcessKey, Reading, Reason};
 
 /// Maximum number of bytes to send from the end of a log.
 const MAX_TAIL: u64 = 16 << 10;

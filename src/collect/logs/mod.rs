@@ -1,10 +1,10 @@
 //! Finds and follows the logs of watched processes, and reports excerpts that contain errors.
 //!
 //! When a process is first watched, `find` determines where its output goes and stores the current end of the log. Only
-//! text written later is ever reported. `tail` reads the log as it grows. [`Scanner`](crate::diagnose::scan::Scanner)
+//! text written later is ever reported. `tail` reads the log as it grows. [`Scanner`](gputop_explain::scan::Scanner)
 //! searches the text for fixed strings from known error messages, to decide which text to send. Collectors do not use
-//! any other part of `diagnose`. A match is sent once it stops growing (`batch`), redacted and sanitized (`sanitize`),
-//! as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a process is sent when it
+//! any other part of `gputop-explain`. A match is sent once it stops growing (`batch`), redacted and sanitized (`sanitize`),
+//! as an [`Observation::Log`](gputop_model::event::Observation::Log). The last output of a process is sent when it
 //! exits or an allocation fails.
 //!
 //! Reading a file can hang forever, for example if a file server is down. Each log therefore has its own thread

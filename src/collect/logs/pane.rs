@@ -15,9 +15,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use gputop_model::{Millis, Missing, Mono, Reason};
+
 use super::command::answer;
 use crate::collect::logs::settings::LogSettings;
-use crate::model::{Millis, Missing, Mono, Reason};
 
 const CAPTURE_INTERVAL: Millis = Millis(700);
 /// Time after which an unresponsive tmux server is queried again.

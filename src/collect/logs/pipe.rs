@@ -10,11 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use gputop_model::units::Pid;
 use nix::libc::{O_ACCMODE, O_PATH, O_RDONLY};
 
 use crate::collect::logs::settings::LogSettings;
 use crate::collect::process::nul_list;
-use crate::model::units::Pid;
 
 const MAX_PROCESSES: usize = 32_768;
 const MAX_DESCRIPTORS: usize = 1_024;

@@ -6,9 +6,9 @@
 //!
 //! For example, `b"\x1b[31mRuntimeError\x1b[0m: \x07 token=hf_…"` becomes `RuntimeError: ^G token=***`.
 
-use crate::diagnose::scan::has_anchor;
-use crate::model::text::visible;
-use crate::redact;
+use gputop_explain::scan::has_anchor;
+use gputop_model::redact;
+use gputop_model::text::visible;
 
 /// Maximum number of characters in a line. Longer lines are truncated.
 const MAX_LINE_CHARS: usize = 4_096;

@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::io;
 
+use gputop_model::{Millis, Mono};
+
 use super::content::LogContent;
 use super::journal::Journal;
 use super::pane::{Pane, PaneCapture};
 use crate::collect::logs::content::TailRead;
-use crate::model::{Millis, Mono};
 
 /// Maximum size of the text retained from a program's output.
 const MAX_RETAINED: usize = 256 << 10;

@@ -15,13 +15,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use gputop_model::{Millis, Mono, ProcessKey};
 use gputop_peek::process::stat::start_time;
 use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::content::{LogContent, TailRead};
 use super::pipe::Descriptor;
-use crate::model::{Millis, Mono, ProcessKey};
 use crate::open_files::{LongLivedFile, room_for};
 use crate::user_files::FileId;
 

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use gputop_explain::recovery::{recover, take_failures};
+use gputop_model::event::LogTrigger;
+use gputop_model::{LogView, Millis, Missing, Mono, ProcessKey, Reading, Reason};
 use gputop_peek::clock::now_mono;
 
 use super::find::{Findings, FoundLog, LogId, find, named};
 use super::log::{Log, ProcessExcerpt};
 use crate::collect::logs::settings::LogSettings;
-use crate::diagnose::recovery::{recover, take_failures};
-use crate::model::event::LogTrigger;
-use crate::model::{LogView, Millis, Missing, Mono, ProcessKey, Reading, Reason};
 
 /// Interval between searches for logs of a process that has no readable log yet.
 const FIND_INTERVAL: Millis = Millis(10_000);
@@ -526,7 +526,7 @@ fn not_answering() -> Missing {
 mod tests {
     use super::super::tail::{LogFileLocation, Tail};
     use super::*;
-    use crate::model::event::LogOrigin;
+    use gputop_model::event::LogOrigin;
 
     #[test]
     fn candidates_are_searched_once() {

@@ -3,6 +3,12 @@
 
 use std::sync::Arc;
 
+use gputop_model::gpu::{Board, Ecc, Traffic};
+use gputop_model::text::visible;
+use gputop_model::{
+    Bytes, BytesPerSecond, Celsius, ContextKind, Gpu, GpuProcess, GpuUuid, MegaHertz, Memory,
+    MigInstance, MilliJoules, MilliWatts, Mono, Percent, Pid, Reading, Reason, Throttle,
+};
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor,
@@ -15,12 +21,6 @@ use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 
 use super::raw;
 use super::reason::{is_fatal, reading};
-use crate::model::gpu::{Board, Ecc, Traffic};
-use crate::model::text::visible;
-use crate::model::{
-    Bytes, BytesPerSecond, Celsius, ContextKind, Gpu, GpuProcess, GpuUuid, MegaHertz, Memory,
-    MigInstance, MilliJoules, MilliWatts, Mono, Percent, Pid, Reading, Reason, Throttle,
-};
 
 /// Maximum plausible power in mW. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits
 /// set.

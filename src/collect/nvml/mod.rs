@@ -2,7 +2,7 @@
 //! stays up to date.
 //!
 //! Data flow: `worker` wakes on each tick and calls `device` for the groups that are due according to `schedule`. It
-//! stores the readings in one [`Gpu`](crate::model::gpu::Gpu) and sends that to the agent as a section. `library` loads
+//! stores the readings in one [`Gpu`](gputop_model::gpu::Gpu) and sends that to the agent as a section. `library` loads
 //! and reloads the NVML library, `raw` contains the few calls that the `nvml-wrapper` crate makes twice or does not
 //! support, and `reason` converts an NVML error to the reason shown on screen. `xid` waits for errors that the driver
 //! reports asynchronously.
@@ -15,10 +15,10 @@ pub mod schedule;
 pub mod worker;
 pub mod xid;
 
+use gputop_model::gpu::Period;
 pub use reason::missing;
 
 use self::schedule::Group;
-use crate::model::gpu::Period;
 
 pub struct ReceiverClosed;
 

@@ -5,11 +5,10 @@
 //! that is still loaded (the `Device` borrows it), and buffers together with their length.
 #![allow(unsafe_code)]
 
+use gputop_model::ContextKind;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_try};
 use nvml_wrapper_sys::bindings as nvml;
-
-use crate::model::ContextKind;
 
 type NumberCall = unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t;
 

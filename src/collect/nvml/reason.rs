@@ -1,8 +1,7 @@
 //! Converts NVML errors to the reasons that screens show instead of a number.
 
+use gputop_model::{Missing, Reading, Reason};
 use nvml_wrapper::error::NvmlError;
-
-use crate::model::{Missing, Reading, Reason};
 
 /// Converts an NVML error to the reason why a value is missing.
 pub fn missing(error: &NvmlError) -> Missing {

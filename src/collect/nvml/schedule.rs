@@ -1,8 +1,8 @@
 //! Schedule of NVML calls. One call takes from 1 µs to 21 ms (measured on H200s). Cheap calls therefore run on every
 //! tick. Expensive calls run when their value may have changed or when a screen shows it.
 
-use crate::model::gpu::{GPU_FIGURES, GpuFigure, Period, SLOW_INTERVAL};
-use crate::model::units::Millis;
+use gputop_model::gpu::{GPU_FIGURES, GpuFigure, Period, SLOW_INTERVAL};
+use gputop_model::units::Millis;
 
 /// Condition under which a group of NVML calls is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use gputop_model::gpu::Period;
+use gputop_model::{Gpu, GpuUuid, Health, HealthState, Memory, Millis};
 use gputop_peek::clock::now_mono;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
@@ -17,8 +19,6 @@ use super::device;
 use super::library::Library;
 use super::raw::Buffers;
 use super::schedule::{Group, Timer};
-use crate::model::gpu::Period;
-use crate::model::{Gpu, GpuUuid, Health, HealthState, Memory, Millis};
 
 /// Delay before reopening a lost GPU or driver.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use gputop_model::text::visible;
+use gputop_model::units::GpuUuid;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
@@ -18,8 +20,6 @@ use nvml_wrapper::{Device, EventSet, Nvml};
 use super::ReceiverClosed;
 use super::library::Library;
 use super::raw;
-use crate::model::text::visible;
-use crate::model::units::GpuUuid;
 
 /// Timeout for each wait for events. After each wait, the thread checks whether the agent has exited. Shorter than
 /// `RETRY_INTERVAL`, so that a driver reload is detected before a worker retries.

@@ -4,7 +4,7 @@
 //! Unlike the environment, `/proc/PID/cgroup` is readable by every user, so it also shows the job of other users'
 //! processes: `0::/system.slice/slurmstepd.scope/job_81234/step_0/…` is job 81234.
 
-use crate::model::text::visible;
+use gputop_model::text::visible;
 
 const MAX_PATH_CHARS: usize = 512;
 

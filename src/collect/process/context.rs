@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use gputop_model::{Pid, UnixMillis};
 use gputop_peek::process::access::Access;
 use gputop_peek::process::stat::StatBuffer;
 
 use super::container::Containers;
 use super::user::UserNames;
-use crate::model::{Pid, UnixMillis};
 
 pub(super) struct Context {
     pub(super) proc_root: PathBuf,

@@ -1,6 +1,6 @@
 //! Computes the CPU usage of one process from two readings of its CPU time in clock ticks.
 
-use crate::model::{Mono, Percent, Reading, Reason};
+use gputop_model::{Mono, Percent, Reading, Reason};
 
 /// Minimum interval between two CPU readings. The kernel counts CPU time in ticks of 10 ms, so shorter intervals would
 /// give coarse values.

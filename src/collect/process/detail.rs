@@ -4,6 +4,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use gputop_model::process::{Parent, ProcessDetail};
+use gputop_model::redact;
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Missing, ProcessKey, Reading, Reason, Variable};
 use gputop_peek::process::access::Access;
 use gputop_peek::process::stat::{StatBuffer, StatFile, with_ancestors};
 use procfs::process::{LimitValue, Status};
@@ -11,10 +15,6 @@ use procfs::process::{LimitValue, Status};
 use super::cgroup;
 use super::dir::Dir;
 use super::nul_list::NulList;
-use crate::model::process::{Parent, ProcessDetail};
-use crate::model::text::visible;
-use crate::model::{Bytes, Missing, ProcessKey, Reading, Reason, Variable};
-use crate::redact;
 
 const MAX_PATH_CHARS: usize = 4096;
 const MAX_ARGUMENT_CHARS: usize = 4096;

@@ -5,9 +5,10 @@
 use std::fs::File;
 use std::path::Path;
 
+use gputop_model::text::visible;
+use gputop_model::{Pid, Reading, Reason};
+
 use super::nul_list::NulList;
-use crate::model::text::visible;
-use crate::model::{Pid, Reading, Reason};
 
 /// Maximum length of a job ID, which is normally a number or a short name.
 const MAX_JOB_CHARS: usize = 64;

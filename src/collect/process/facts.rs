@@ -6,15 +6,15 @@
 use std::io;
 use std::path::Path;
 
+use gputop_model::redact;
+use gputop_model::text::visible;
+use gputop_model::{Missing, Process, Reading, Reason};
 use gputop_peek::process::access::Access;
 
 use super::dir::Dir;
 use super::nul_list::NulList;
 use super::{cgroup, environment};
 use crate::collect::process::context::Context;
-use crate::model::text::visible;
-use crate::model::{Missing, Process, Reading, Reason};
-use crate::redact;
 
 const MAX_COMMAND_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;

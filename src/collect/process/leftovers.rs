@@ -11,12 +11,12 @@
 use std::fs;
 use std::path::Path;
 
+use gputop_model::text::visible;
+use gputop_model::{Mono, Pid, RunState};
 use gputop_peek::process::stat::{StatBuffer, StatFile};
 
 use super::nul_list::NulList;
 use super::open_devices::{numbers_in, open_minors};
-use crate::model::text::visible;
-use crate::model::{Mono, Pid, RunState};
 
 const SCAN_INTERVAL_MS: u64 = 15_000;
 /// Maximum number of processes to return. A message to the user cannot list more.

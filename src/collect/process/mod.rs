@@ -31,6 +31,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use gputop_model::{
+    GpuUuid, Millis, Missing, Mono, Pid, PidNamespace, Process, ProcessKey, Reading,
+};
 use gputop_peek::clock::boot_time;
 use gputop_peek::process::access::Access;
 use gputop_peek::process::stat::StatBuffer;
@@ -43,9 +46,6 @@ use self::open_devices::OpenGpus;
 pub use self::signal::send as send_signal;
 use self::tracked_process::{Refreshed, TrackedProcess};
 use self::user::UserNames;
-use crate::model::{
-    GpuUuid, Millis, Missing, Mono, Pid, PidNamespace, Process, ProcessKey, Reading,
-};
 
 /// Maximum time to watch a process that has released its GPU but is still running.
 const MAX_UNLISTED_TIME: Millis = Millis(5 * 60 * 1000);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::model::{GpuUuid, Mono, Pid};
+use gputop_model::{GpuUuid, Mono, Pid};
 
 /// Interval between scans for open GPU devices. Reading every descriptor of every process is expensive, and processes
 /// rarely change GPUs.

@@ -4,9 +4,8 @@
 
 use std::path::Path;
 
+use gputop_model::{Pid, ProcessKey};
 use gputop_peek::process::stat::with_ancestors;
-
-use crate::model::{Pid, ProcessKey};
 
 /// gputop's process name. The kernel stores at most 15 bytes of the file name.
 const GPUTOP_NAME: &[u8] = b"gputop";

@@ -8,12 +8,11 @@
 use std::io;
 use std::path::Path;
 
+use gputop_model::{Missing, ProcessKey, Reason, RunState, Signal, StartTicks};
 use gputop_peek::process::access::Access;
 use gputop_peek::process::stat::{StatBuffer, StatFile};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal as Number, getpid, pidfd_open, pidfd_send_signal};
-
-use crate::model::{Missing, ProcessKey, Reason, RunState, Signal, StartTicks};
 
 pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Missing> {
     if key.start == StartTicks(0) {
@@ -86,7 +85,7 @@ mod tests {
     }
 
     fn key(child: &Child) -> ProcessKey {
-        let pid = crate::model::units::Pid(child.id());
+        let pid = gputop_model::units::Pid(child.id());
         let start = start_time(Path::new("/proc"), pid).expect("stat");
         ProcessKey { pid, start }
     }

@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use gputop_model::{Percent, Reason, RunState, StartTicks};
 use gputop_peek::clock::now_mono;
 
 use super::*;
-use crate::model::{Percent, Reason, RunState, StartTicks};
 
 struct KilledOnDrop(Child);
 

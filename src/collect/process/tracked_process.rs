@@ -3,15 +3,15 @@
 use std::io;
 use std::path::Path;
 
+use gputop_model::process::Parent;
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Millis, Mono, Pid, Process, ProcessKey, Reading, RunState, UnixMillis};
 use gputop_peek::process::stat::{Stat, StatBuffer, StatFile};
 use nix::errno::Errno;
 
 use super::cpu::CpuMeter;
 use super::{facts, run_command};
 use crate::collect::process::context::Context;
-use crate::model::process::Parent;
-use crate::model::text::visible;
-use crate::model::{Bytes, Millis, Mono, Pid, Process, ProcessKey, Reading, RunState, UnixMillis};
 use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum length of a process name: 15 bytes, each escaped as up to 4 characters.

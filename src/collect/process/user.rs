@@ -8,9 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use gputop_model::text::visible;
 use nix::unistd::{Uid, User};
-
-use crate::model::text::visible;
 
 /// Maximum wait for a user name on its first use. A lookup in /etc/passwd finishes in less time.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(20);

@@ -1,11 +1,12 @@
 //! The fields of filter terms. The filter help is generated from this list.
 
-use crate::allocator::fits::stuck;
-use crate::allocator::warnings::NoteKind;
+use gputop_allocator::fits::stuck;
+use gputop_allocator::warnings::NoteKind;
+use gputop_model::process::RunState;
+use gputop_model::units::Bytes;
+
 use crate::dashboard::exited::ExitedProcess;
 use crate::dashboard::rows::ProcessRow;
-use crate::model::process::RunState;
-use crate::model::units::Bytes;
 
 /// Definition of a filter field.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! `>` `<` `>=` `<=`, and a value, or of a field name, `=` and a value. Every other word is free text, including
 //! `--lr=1` and quoted text.
 
-use crate::model::nearest_name::nearest;
+use gputop_model::nearest_name::nearest;
 use thiserror::Error;
 
 use super::fields::{Comparator, Compare, FIELDS, FieldDef, Kind, STATES, State, Unit};

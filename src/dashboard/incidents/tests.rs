@@ -1,5 +1,6 @@
+use gputop_model::units::{Mono, Pid, StartTicks};
+
 use super::*;
-use crate::model::units::{Mono, Pid, StartTicks};
 
 fn key(first: u64) -> IncidentKey {
     IncidentKey {

@@ -7,11 +7,12 @@ pub use search::{may_report_failure, search};
 
 use std::fmt::Write as _;
 
+use gputop_explain::Catalogue;
+use gputop_explain::card::{Card, FixRule};
+use gputop_explain::template::general;
+use gputop_explain::workload::{Workload, Workloads, warning};
+
 use super::explanation::{check, wrapped};
-use crate::diagnose::Catalogue;
-use crate::diagnose::card::{Card, FixRule};
-use crate::diagnose::template::general;
-use crate::diagnose::workload::{Workload, Workloads, warning};
 
 /// Formats an index of all cards grouped by family, with one line per card.
 pub fn index(catalogue: &Catalogue) -> String {

@@ -2,10 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use gputop_explain::Catalogue;
+use gputop_explain::card::Card;
 use strsim::osa_distance;
-
-use crate::diagnose::Catalogue;
-use crate::diagnose::card::Card;
 
 const MAX_RESULTS: usize = 8;
 /// Maximum number of words in a search query. Longer text is unlikely to be a question.

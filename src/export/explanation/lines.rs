@@ -1,11 +1,10 @@
 //! Wraps text to a width in terminal cells.
 
+use gputop_model::Incident;
+use gputop_model::Severity;
+use gputop_model::incident::FixKind;
+use gputop_model::text::Escaped;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-use crate::model::Incident;
-use crate::model::Severity;
-use crate::model::incident::FixKind;
-use crate::model::text::Escaped;
 
 /// Kind of text in an explanation. The terminal and the dashboard choose their own colours for each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

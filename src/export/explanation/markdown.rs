@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use gputop_model::incident::{Cause, Fix, FixKind, Incident};
+
 use super::quote::{QuoteRow, rows};
 use crate::export::explanation::words::{log_position, name, subject, times};
-use crate::model::incident::{Cause, Fix, FixKind, Incident};
 
 /// Width of the code block with a log excerpt, in characters.
 const WIDTH: usize = 100;

@@ -1,8 +1,7 @@
 //! Formats a log message with annotations under its parts, as compilers do with a source line.
 
+use gputop_model::incident::Quote;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-use crate::model::incident::Quote;
 
 /// Maximum length of unlabelled text to show in full. Longer text is shortened in the middle.
 const MAX_UNLABELLED: usize = 90;
@@ -162,7 +161,7 @@ fn cells(chars: &[char]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::incident::Label;
+    use gputop_model::incident::Label;
 
     fn quote(text: &str, labels: &[(&str, &str)]) -> Quote {
         let labels = labels.iter().map(|(part, annotation)| {

@@ -15,16 +15,17 @@
 
 use std::collections::BTreeMap;
 
-use super::lines::StyledLine;
-use super::text::{INDENT, label};
-use crate::model::holders::Quality;
-use crate::model::holders::summary::HolderSummary;
-use crate::model::process::without_interpreter;
-use crate::model::scene::{FreeBlocks, Scene, SceneMap};
-use crate::model::text::visible;
-use crate::model::{
+use gputop_model::holders::Quality;
+use gputop_model::holders::summary::HolderSummary;
+use gputop_model::process::without_interpreter;
+use gputop_model::scene::{FreeBlocks, Scene, SceneMap};
+use gputop_model::text::visible;
+use gputop_model::{
     Bytes, Gpu, GpuProcess, HolderClass, MegaHertz, Millis, Mono, ProcessKey, PythonStack,
 };
+
+use super::lines::StyledLine;
+use super::text::{INDENT, label};
 
 /// Maximum number of other processes, and of GPUs, to list. `--json` lists more.
 const MAX_OTHERS: usize = 5;

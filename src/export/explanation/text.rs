@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
+use gputop_model::incident::{Cause, Verdict};
+use gputop_model::{DetectedBy, Incident};
 use unicode_width::UnicodeWidthStr;
 
 use super::lines::{StyledLine, Tone, Wrapped, labelled, wrap_lines};
 use super::quote::{QuoteRow, rows};
 use crate::export::explanation::words::{log_position, name, subject, times};
-use crate::model::incident::{Cause, Verdict};
-use crate::model::{DetectedBy, Incident};
 
 /// Column at which the text of an explanation's section begins.
 pub(super) const INDENT: usize = 6;

@@ -1,6 +1,6 @@
 //! Words about an incident that all forms of an explanation share.
 
-use crate::model::Incident;
+use gputop_model::Incident;
 
 /// Returns the incident's program and PID, if known: `train.py 418`, `PID 418`.
 pub fn program(incident: &Incident) -> Option<String> {

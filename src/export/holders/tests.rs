@@ -1,7 +1,8 @@
+use gputop_model::process::ProcessKey;
+use gputop_model::units::Mono;
+
 use super::*;
 use crate::dashboard::holder_growth::growth_note;
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,7 +1,7 @@
 //! Defines metric labels that describe a process. No label contains an argument of the process's command.
 
-use crate::model::container::Runtime;
-use crate::model::process::Process;
+use gputop_model::container::Runtime;
+use gputop_model::process::Process;
 
 #[derive(Debug)]
 pub struct ProcessLabel {

@@ -13,6 +13,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use gputop_model::accounting::account;
+use gputop_model::gpu::{GPU_FIGURES, Value};
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Frame, Gpu, HealthState, Memory, Millis, Mono, Process, Reading};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{
@@ -25,10 +29,6 @@ pub use self::labels::{PROCESS_LABELS, ProcessLabel};
 use self::rows::{
     POOL_FIGURES, PROCESS_FIGURES, Row, largest, pool_rows, process_rows, summed, write_rows,
 };
-use crate::model::accounting::account;
-use crate::model::gpu::{GPU_FIGURES, Value};
-use crate::model::text::visible;
-use crate::model::{Bytes, Frame, Gpu, HealthState, Memory, Millis, Mono, Process, Reading};
 
 const MAX_LABEL_CHARS: usize = 64;
 

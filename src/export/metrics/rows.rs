@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use gputop_allocator::fits::{FitConditions, Fits, stuck};
+use gputop_model::pool_location::{gpu_of, gpu_of_reported};
+use gputop_model::{Bytes, Frame, Gpu, HealthState, Pool, Reading, ReportedPool};
+
 use super::{Families, Kind, Labels, gpu_label, is_fresh, with};
-use crate::allocator::fits::{FitConditions, Fits, stuck};
-use crate::model::pool_location::{gpu_of, gpu_of_reported};
-use crate::model::{Bytes, Frame, Gpu, HealthState, Pool, Reading, ReportedPool};
 
 /// Value of the label `pid` for the sum of the processes without individual samples.
 const OTHER: &str = "other";

@@ -1,8 +1,9 @@
+use gputop_model::gpu::{Field, GpuProcess, Health};
+use gputop_model::pool::{Pool, PoolStats, Pools, Sampled};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Celsius, GpuUuid, MegaHertz, MilliWatts, Percent};
+
 use super::*;
-use crate::model::gpu::{Field, GpuProcess, Health};
-use crate::model::pool::{Pool, PoolStats, Pools, Sampled};
-use crate::model::process::ProcessKey;
-use crate::model::units::{Celsius, GpuUuid, MegaHertz, MilliWatts, Percent};
 
 const OPTIONS: Options = Options { labels: Vec::new(), max_processes: 200 };
 
@@ -72,7 +73,7 @@ fn frame(gpus: u32, processes: u32) -> Frame {
     Frame {
         interval: Millis(1_000),
         gpus: (0..gpus).map(on).collect(),
-        processes: Some(crate::model::frame::ProcessList {
+        processes: Some(gputop_model::frame::ProcessList {
             list: Arc::new((0..processes).map(described).collect()),
             ..Default::default()
         }),

@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 
+use gputop_allocator::snapshot::compare::{
+    ChangeKind, Comparison, DeviceChange, DeviceFigures, StackChange,
+};
+use gputop_model::frame::SCHEMA;
+use gputop_model::stack::StackFrame;
 use serde::Serialize;
 
 use super::json::fitting;
 use super::text::{UNKNOWN, signed};
-use crate::model::frame::SCHEMA;
-use crate::model::stack::StackFrame;
-use crate::snapshot::compare::{ChangeKind, Comparison, DeviceChange, DeviceFigures, StackChange};
 
 const MAX_LINES: usize = 30;
 const MAX_STACKS: usize = 200;

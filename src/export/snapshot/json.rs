@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use gputop_allocator::fits::{FitConditions, Fits};
+use gputop_allocator::fragmentation::Bucket;
+use gputop_allocator::snapshot::history::ByStack;
+use gputop_allocator::snapshot::stacks::Stacks;
+use gputop_allocator::snapshot::{Device, DeviceAnalysis, Setting, Snapshot, StackId, TraceEvent};
+use gputop_model::frame::SCHEMA;
+use gputop_model::{Bytes, PoolId, PoolKind, Reading, Reason, StackFrame};
 use serde::Serialize;
 
-use crate::allocator::fits::{FitConditions, Fits};
-use crate::allocator::fragmentation::Bucket;
 use crate::export::snapshot::text::{AnalysedSnapshot, NO_TRACE};
-use crate::model::frame::SCHEMA;
-use crate::model::{Bytes, PoolId, PoolKind, Reading, Reason, StackFrame};
-use crate::snapshot::history::ByStack;
-use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Device, DeviceAnalysis, Setting, Snapshot, StackId, TraceEvent};
 
 /// Maximum number of stacks in each list of the JSON document. The remaining stacks hold hardly any memory.
 const MAX_STACKS: usize = 200;

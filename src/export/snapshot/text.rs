@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::model::units::Bytes;
-use crate::snapshot::history::{Amount, ByStack};
-use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Device, DeviceAnalysis, Setting, Snapshot, TraceEvent};
+use gputop_allocator::snapshot::history::{Amount, ByStack};
+use gputop_allocator::snapshot::stacks::Stacks;
+use gputop_allocator::snapshot::{Device, DeviceAnalysis, Setting, Snapshot, TraceEvent};
+use gputop_model::units::Bytes;
 
 const MAX_LINES: usize = 20;
 

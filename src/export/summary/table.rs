@@ -1,9 +1,9 @@
 //! Creates the tables of a summary, used by all printed formats.
 
+use gputop_model::{Bytes, Millis, Percent};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::model::{Bytes, Millis, Percent};
 use crate::summary::{
     ComparedSubject, Energy, GpuSummary, IncidentSummary, Percentiles, PoolSummary, ProcessSummary,
     Quantity, RunComparison, RunSummary,

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use gputop_model::{Bytes, Percent};
+
 use super::table::{Section, SummaryColumn, duration, energy, fit_words, incident, overview_words};
 use crate::export::summary::report::Report;
-use crate::model::{Bytes, Percent};
 use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 
 /// Maximum number of lines that `gputop run --summary` prints before the recording's name.
@@ -154,8 +155,8 @@ fn process_line(process: &ProcessSummary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::host::Hello;
     use crate::summary::{ProvenFit, RecordedLine, Totals, read};
+    use gputop_model::host::Hello;
 
     fn run() -> RunSummary {
         let line = r#"{"frame":{"mono":1000,"gpus":[{"index":0,"uuid":"GPU-a","health":{"state":"answering"},

@@ -1,12 +1,13 @@
 use std::time::Duration;
 
+use gputop_model::Event;
+use gputop_model::gpu::Health;
+use gputop_model::reading::Reading;
+use gputop_model::units::Percent;
+
 use super::*;
 use crate::incident::results::{ResultReceiver, result_channel};
 use crate::incident::store::Store;
-use crate::model::Event;
-use crate::model::gpu::Health;
-use crate::model::reading::Reading;
-use crate::model::units::Percent;
 
 const KEY: ProcessKey = ProcessKey::new(418, 7);
 

@@ -1,9 +1,10 @@
+use gputop_model::history::Span;
+use gputop_model::incident::{Fields, Fix};
+use gputop_model::incident_record::{MAX_EVENTS, MAX_EXCERPT};
+use gputop_model::trace_replay::SettingResult;
+use gputop_model::{DetectedBy, IncidentKey, Mono, Observation, ProcessKey, Severity, UnixMillis};
+
 use super::*;
-use crate::model::history::Span;
-use crate::model::incident::{Fields, Fix};
-use crate::model::incident_record::{MAX_EVENTS, MAX_EXCERPT};
-use crate::model::trace_replay::SettingResult;
-use crate::model::{DetectedBy, IncidentKey, Mono, Observation, ProcessKey, Severity, UnixMillis};
 
 fn key(pid: u32, first: u64) -> IncidentKey {
     IncidentKey {
@@ -70,7 +71,7 @@ fn merges_incidents_without_a_subject_only_if_they_began_at_the_same_time() {
     let mut later = a.clone();
     later.key.first = Mono(1);
     assert!(!is_same(&a, &later));
-    a.key.gpu = Some(crate::model::units::GpuUuid("GPU-1".into()));
+    a.key.gpu = Some(gputop_model::units::GpuUuid("GPU-1".into()));
     assert!(is_same(&a, &a.clone()));
     let mut boot = a.clone();
     boot.key.boot_id = String::new();
@@ -263,9 +264,9 @@ fn preserves_fields_of_a_later_version() {
 
 #[test]
 fn merges_two_scenes_and_limits_the_map() {
-    use crate::model::pool::PoolMap;
-    use crate::model::scene::{MAX_PARTS, Scene, SceneMap};
-    use crate::model::stack::PythonStack;
+    use gputop_model::pool::PoolMap;
+    use gputop_model::scene::{MAX_PARTS, Scene, SceneMap};
+    use gputop_model::stack::PythonStack;
     let stack = |at: u64| PythonStack {
         process: key(418, 0).process.expect("one"),
         at: Mono(at),

@@ -1,14 +1,15 @@
 use std::fs::File;
 
+use gputop_model::Incident;
+use gputop_model::holders::summary::GroupSummary;
+use gputop_model::incident_key::IncidentKey;
+use gputop_model::process::ProcessKey;
+use gputop_model::scene::Scene;
+
 use super::*;
 use crate::incident::notifications::Notifications;
 use crate::incident::results::result_channel;
 use crate::incident::store::Store;
-use crate::model::Incident;
-use crate::model::holders::summary::GroupSummary;
-use crate::model::incident_key::IncidentKey;
-use crate::model::process::ProcessKey;
-use crate::model::scene::Scene;
 
 #[test]
 fn tensor_names_are_stored_only_with_record_names_but_always_shown() {

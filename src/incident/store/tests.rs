@@ -1,10 +1,10 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use gputop_model::incident_record::Excerpt;
+use gputop_model::{Incident, IncidentKey, Mono, ProcessKey, Severity};
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::incident_record::Excerpt;
-use crate::model::{Incident, IncidentKey, Mono, ProcessKey, Severity};
 
 fn store() -> (TempDir, Store) {
     let home = tempfile::tempdir().expect("a directory");

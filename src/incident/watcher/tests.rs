@@ -1,9 +1,10 @@
 use std::time::Duration;
 
+use gputop_model::event::{Event, LogExcerpt};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::Mono;
+
 use super::*;
-use crate::model::event::{Event, LogExcerpt};
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
 
 fn log_update(pid: u32, text: &str) -> Update {
     Update::Event(Event {

@@ -1,7 +1,7 @@
 //! Records how much GPU memory a probe held and for how long, which is the probe's cost.
 
-use crate::model::probe::Cost;
-use crate::model::units::Bytes;
+use gputop_model::probe::Cost;
+use gputop_model::units::Bytes;
 
 #[derive(Debug, Default)]
 pub struct Ledger {

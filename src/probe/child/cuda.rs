@@ -14,10 +14,10 @@ use cudarc::driver::sys::{
     self, CUcontext, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType,
     CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUuuid,
 };
+use gputop_model::{Bytes, GpuUuid};
 
 use super::cost::Ledger;
 use super::driver_error::{ContextError, context_error, missing};
-use crate::model::{Bytes, GpuUuid};
 use crate::probe::device::{Device, DeviceError};
 
 /// A `CUdevice`: the CUDA device number in the probe process.

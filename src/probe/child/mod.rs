@@ -13,6 +13,8 @@ use std::io::{Read, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
+use gputop_model::probe::{Cost, Outcome, PatternResult, default_headroom};
+use gputop_model::{Bytes, Millis, Policy, Probe};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{alarm, getppid};
@@ -24,8 +26,6 @@ use super::fill::fill;
 use super::lock::lock;
 use super::request::ChildRequest;
 use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, policy};
-use crate::model::probe::{Cost, Outcome, PatternResult, default_headroom};
-use crate::model::{Bytes, Millis, Policy, Probe};
 
 /// Divisor for the policies' share of the time limit. All policies together may use half of the time, and the fill uses
 /// the rest.

@@ -1,6 +1,7 @@
 //! The interface of the allocators that a probe imitates.
 
-use crate::model::Segment;
+use gputop_model::Segment;
+
 use crate::probe::device::{Device, DeviceError};
 
 pub(super) trait ProbeAllocator<D: Device> {

@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::allocator::rounded;
-use crate::model::{Block, BlockState, Bytes, PoolKind, Segment};
+use gputop_allocator::rounded;
+use gputop_model::{Block, BlockState, Bytes, PoolKind, Segment};
+
 use crate::probe::device::{Device, DeviceError, GRANULE};
 use crate::probe::policy::allocator::ProbeAllocator;
 

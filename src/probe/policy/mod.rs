@@ -2,12 +2,16 @@
 //! blocks.
 //!
 //! A policy allocates and frees addresses. At the end of a run, it describes its memory as segments of blocks, like a
-//! process's map, so that one function ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation)) evaluates
+//! process's map, so that one function ([`Fragmentation`](gputop_allocator::fragmentation::Fragmentation)) evaluates
 //! both.
 
 mod allocator;
 mod driver;
 mod torch;
+
+use gputop_allocator::fragmentation::Fragmentation;
+use gputop_model::probe::PatternResult;
+use gputop_model::{Bytes, Policy, PoolMap, Segment};
 
 use self::allocator::ProbeAllocator;
 use self::driver::DriverBlocks;
@@ -15,9 +19,6 @@ use self::torch::Torch;
 use super::bins;
 use super::device::{Device, DeviceError};
 use super::pattern::AllocationPattern;
-use crate::allocator::fragmentation::Fragmentation;
-use crate::model::probe::PatternResult;
-use crate::model::{Bytes, Policy, PoolMap, Segment};
 
 pub fn run<D: Device>(
     device: &mut D,

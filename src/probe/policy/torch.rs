@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::allocator::config::Config;
-use crate::allocator::driver::MemorySource;
-use crate::allocator::model::{AllocationOutcome, Model};
-use crate::allocator::rules::NEWEST;
-use crate::allocator::trace::{BlockId, Op, PoolId};
-use crate::model::{Bytes, Segment};
+use gputop_allocator::config::Config;
+use gputop_allocator::driver::MemorySource;
+use gputop_allocator::model::{AllocationOutcome, Model};
+use gputop_allocator::rules::NEWEST;
+use gputop_allocator::trace::{BlockId, Op, PoolId};
+use gputop_model::{Bytes, Segment};
+
 use crate::probe::device::{Device, DeviceError};
 use crate::probe::policy::allocator::ProbeAllocator;
 

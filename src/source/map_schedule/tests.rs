@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use gputop_model::pool::{PoolStats, Pools, Sampled};
+
 use super::*;
-use crate::model::pool::{PoolStats, Pools, Sampled};
 
 fn pool(pid: u32, reserved: u64, num_ooms: u64) -> Pool {
     Pool {

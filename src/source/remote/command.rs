@@ -11,6 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use gputop_model::protocol::stream::{Feed, Source, stream};
+use gputop_model::protocol::{Request, Update};
+use gputop_model::{Hello, Link, Millis, Missing};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -25,10 +28,7 @@ use super::ssh::{Shared, agent, nvidia_smi};
 use super::suspend::suspended_time;
 use super::target::Target;
 use crate::child_exit::exit_within;
-use crate::model::{Hello, Link, Millis, Missing};
 use crate::open_files::restore_in;
-use crate::protocol::stream::{Feed, Source, stream};
-use crate::protocol::{Request, Update};
 
 /// Minimum and maximum pause before the next connection attempt. The pause doubles while the host does not respond.
 const MIN_PAUSE: Duration = Duration::from_secs(1);

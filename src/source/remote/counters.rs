@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::event::OomCountIncreased;
-use crate::model::frame::MAX_TRACKED_POOLS;
-use crate::model::{Event, Frame, Hello, Mono, Observation, ProcessKey};
+use gputop_model::event::OomCountIncreased;
+use gputop_model::frame::MAX_TRACKED_POOLS;
+use gputop_model::{Event, Frame, Hello, Mono, Observation, ProcessKey};
 
 type PoolKey = (ProcessKey, u32);
 
@@ -87,7 +87,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::pool::{Pool, PoolStats, Pools};
+    use gputop_model::pool::{Pool, PoolStats, Pools};
 
     fn hello(agent: &str, boot_id: &str) -> Hello {
         Hello { agent: agent.into(), boot_id: boot_id.into(), ..Hello::default() }

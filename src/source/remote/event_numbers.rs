@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::model::event::Event;
+use gputop_model::event::Event;
 
 /// Maximum number of agents to remember. Each connection adds one agent.
 const MAX_AGENTS: usize = 64;

@@ -2,10 +2,10 @@
 
 use std::io::{self, BufRead};
 
+use gputop_model::text::visible;
 use memchr::memmem;
 
 use super::nvidia_smi::script;
-use crate::model::text::visible;
 
 /// Protocol version, which must be the same on both ends. New fields and kinds of lines need no new version, because
 /// readers skip unknown data.

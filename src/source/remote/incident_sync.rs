@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::model::{IncidentFile, RemoteIncident};
+use gputop_model::{IncidentFile, RemoteIncident};
 
 pub const MAX_LISTED_INCIDENTS: usize = 64;
 /// Maximum length of an incident's name. The names that a store chooses have 12 letters.

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read};
 
+use gputop_model::protocol::{Line, Update};
+use gputop_model::text::escape_json_strings;
 use zstd::stream::read::Decoder;
 
 use super::limits::{MAX_EVENT_BYTES, MAX_LINE, MAX_WINDOW_LOG};
-use crate::model::text::escape_json_strings;
-use crate::protocol::{Line, Update};
 use crate::source::named_zstd_error;
 
 /// Capacity of a line buffer, which is allocated before a line is read and freed afterwards. The buffer is large enough

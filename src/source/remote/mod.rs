@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The remote agent first sends one plain line, the [`greeting`](greeting::GREETING), which separates its data from
-//! login shell output. One zstd stream of [lines](crate::protocol) follows. [Request
-//! lines](crate::protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
+//! login shell output. One zstd stream of [lines](gputop_model::protocol) follows. [Request
+//! lines](gputop_model::protocol::RequestLine) go in the other direction: requests, and the number of frames received. Only [a
 //! few](limits::MAX_UNACKNOWLEDGED_FRAMES) frames are unacknowledged at any time, so a slow connection gets fewer frames instead
 //! of outdated ones.
 //!

@@ -4,10 +4,9 @@ use std::io::Write;
 use std::process::ChildStdin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gputop_model::protocol::{Request, RequestLine};
+use gputop_model::units::Millis;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-
-use crate::model::units::Millis;
-use crate::protocol::{Request, RequestLine};
 
 /// Stdin of the current connection, if any, and the settings to resend on the next one.
 #[derive(Debug, Default)]

@@ -7,6 +7,9 @@ use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
+use gputop_model::frame::Frame;
+use gputop_model::protocol::stream::Source;
+use gputop_model::protocol::{Request, RequestLine, Update};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 use zstd::stream::write::Encoder;
@@ -14,9 +17,6 @@ use zstd::zstd_safe::CParameter;
 
 use super::greeting::greeting;
 use super::limits::{MAX_REQUEST_LINE, MAX_UNACKNOWLEDGED_FRAMES, WINDOW_LOG};
-use crate::model::frame::Frame;
-use crate::protocol::stream::Source;
-use crate::protocol::{Request, RequestLine, Update};
 
 const COMPRESSION_LEVEL: i32 = 3;
 

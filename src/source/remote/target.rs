@@ -1,10 +1,10 @@
 //! The address of a remote host: an ssh host name or a command.
 
+use gputop_model::text::quoted;
 use thiserror::Error;
 
 use super::slurm::Step;
 use super::ssh::Ssh;
-use crate::model::text::quoted;
 
 /// Prefix that marks a target as a command.
 const VIA: &str = "via:";

@@ -8,13 +8,14 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use gputop_model::bounded_json;
+use gputop_model::history::Summary;
+use gputop_model::protocol::{Line, Update};
+use gputop_model::{Hello, Mono};
+
 use super::contents::Contents;
 use super::lines::{DamagedMinute, FrameTime, Lines, TimedLine};
 use super::walk::{self, Found};
-use crate::model::bounded_json;
-use crate::model::history::Summary;
-use crate::model::{Hello, Mono};
-use crate::protocol::{Line, Update};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_INDEX_BYTES, MAX_NOTE_BYTES,
     Minute, MinuteNote, NOTE_MAGIC, SKIPPABLE_HEADER,

@@ -10,13 +10,14 @@
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use gputop_model::protocol::stream::{Feed, Source, stream};
+use gputop_model::protocol::{Play, Position, Request, Update};
+use gputop_model::{Link, Millis, Mono};
+
 use super::file::{OpenError, Recording};
 use super::next_frame::NextFrame;
 use super::player::{Player, clamp_speed, playback_duration};
 use super::seek_target::{Target, ordinal};
-use crate::model::{Link, Millis, Mono};
-use crate::protocol::stream::{Feed, Source, stream};
-use crate::protocol::{Play, Position, Request, Update};
 use crate::source::replay::options::Options;
 use crate::source::replay::thread::spawn;
 

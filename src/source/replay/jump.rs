@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use gputop_model::history::Summary;
+use gputop_model::protocol::{Play, Request, Update};
+use gputop_model::{Event, Missing, Mono, Reason};
+
 use super::next_frame::NextFrame;
 use super::player::{Player, clamp_speed};
 use super::seek_target::{self, Target, Until};
-use crate::model::history::Summary;
-use crate::model::{Event, Missing, Mono, Reason};
-use crate::protocol::{Play, Request, Update};
 
 /// Number of minutes of history that a jump sends before its target.
 const PAST_MINUTES: usize = 60;

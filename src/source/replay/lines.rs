@@ -3,12 +3,12 @@
 use std::io::{BufRead, BufReader, Read, Take};
 use std::sync::Arc;
 
+use gputop_model::{Mono, UnixMillis};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use zstd::stream::read::Decoder;
 
 use super::contents::{Contents, Section};
-use crate::model::{Mono, UnixMillis};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, MAX_WINDOW_LOG};
 
 /// Error returned if a minute cannot be read beyond a certain point, because it is truncated or damaged.

@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use gputop_model::protocol::map_line::MapLine;
+use gputop_model::protocol::{Line, Update};
+use gputop_model::{Missing, PoolMap, ProcessKey, Reason};
+
 use super::file::Recording;
 use super::next_frame::NextFrame;
 use super::player::Player;
-use crate::model::{Missing, PoolMap, ProcessKey, Reason};
-use crate::protocol::map_line::MapLine;
-use crate::protocol::{Line, Update};
 
 /// Maximum number of minutes to search for a map.
 const MAX_MINUTES: usize = 8;

@@ -3,7 +3,7 @@
 //! A jump sends everything that a screen would show if it had been open all along: summaries and events of the
 //! preceding hour, and the frames of the current minute. Only that minute is read, plus earlier minutes if it does not
 //! contain the map of the selected pool. Only the next frame is buffered. Earlier data is sent in 15-minute steps when
-//! the charts need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory use therefore do
+//! the charts need it ([`Play::Past`](gputop_model::protocol::Play::Past)). The cost of a jump and the memory use therefore do
 //! not depend on the recording's length. Damage affects only the damaged seconds: a notice reports the damage, and
 //! playback continues after it.
 
@@ -24,10 +24,10 @@ pub use self::options::Options;
 use self::thread::spawn;
 
 pub use file::{OpenError, Recording};
+use gputop_model::protocol::stream::{Source, stream};
 pub use group::play_all;
 
 use self::player::Player;
-use crate::protocol::stream::{Source, stream};
 
 /// Plays the recording on a new thread until the reader is dropped. If no thread can be started, the stream ends
 /// immediately.

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use gputop_model::protocol::map_line::MapLine;
+use gputop_model::protocol::{Line, Update};
+use gputop_model::{Frame, Mono, PoolMap, ProcessKey};
+
 use super::file::Recording;
 use super::lines::{DamagedMinute, Lines};
-use crate::model::{Frame, Mono, PoolMap, ProcessKey};
-use crate::protocol::map_line::MapLine;
-use crate::protocol::{Line, Update};
 
 /// Position of a frame in a recording: its minute, and its number within the minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

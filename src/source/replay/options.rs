@@ -1,6 +1,6 @@
 //! Options of the playback.
 
-use crate::model::units::Millis;
+use gputop_model::units::Millis;
 
 /// Playback options.
 #[derive(Debug, Clone, Copy, PartialEq)]

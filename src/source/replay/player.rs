@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use gputop_model::frame::SCHEMA;
+use gputop_model::protocol::stream::Feed;
+use gputop_model::protocol::{Position, Request, Update};
+use gputop_model::{Frame, Millis, Mono};
+
 use super::file::Recording;
 use super::next_frame::{FramePosition, NextFrame, Reader};
 use super::seek_target::Target;
-use crate::model::frame::SCHEMA;
-use crate::model::{Frame, Millis, Mono};
-use crate::protocol::stream::Feed;
-use crate::protocol::{Position, Request, Update};
 use crate::source::replay::options::Options;
 
 /// Maximum time between two frames during playback. Longer gaps, for example from a suspended laptop, are shortened to
@@ -245,9 +246,9 @@ pub(super) fn clamp_speed(speed: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::host::Hello;
-    use crate::protocol::stream::stream;
     use crate::source::record::Recorder;
+    use gputop_model::host::Hello;
+    use gputop_model::protocol::stream::stream;
 
     fn recording() -> Recording {
         let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");

@@ -1,8 +1,9 @@
 //! Jump targets in a recording: a time or a frame number.
 
+use gputop_model::{Frame, Mono};
+
 use super::file::Recording;
 use super::next_frame::FramePosition;
-use crate::model::{Frame, Mono};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {

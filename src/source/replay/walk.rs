@@ -244,10 +244,10 @@ fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::frame::Frame;
-    use crate::model::host::Hello;
-    use crate::model::units::Mono;
     use crate::source::record::Recorder;
+    use gputop_model::frame::Frame;
+    use gputop_model::host::Hello;
+    use gputop_model::units::Mono;
 
     fn found(bytes: Vec<u8>) -> Found {
         minutes(&Arc::new(Contents::Memory(bytes.into())), 0).expect("memory reads")

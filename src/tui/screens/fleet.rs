@@ -1,5 +1,6 @@
 //! The host list: one row per monitored host. Hosts with incidents or connection problems come first.
 
+use gputop_model::link::Link;
 use jiff::tz::TimeZone;
 
 use super::list::{ListRow, ListScreen};
@@ -7,7 +8,6 @@ use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::FleetRow;
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::{Cell, Column, First, SortKey};
-use crate::model::link::Link;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome::{self, link_text};

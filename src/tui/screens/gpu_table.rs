@@ -1,5 +1,8 @@
 //! Draws the GPU table, the same way on every screen with a list of GPUs.
 
+use gputop_model::accounting::Accounting;
+use gputop_model::history::{GpuMetric, SeriesKey};
+use gputop_model::units::Millis;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -7,9 +10,6 @@ use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, SPARK};
 use crate::dashboard::memory_parts::{self, amounts};
 use crate::dashboard::pools;
 use crate::dashboard::time_axis::TimeAxis;
-use crate::model::accounting::Accounting;
-use crate::model::history::{GpuMetric, SeriesKey};
-use crate::model::units::Millis;
 use crate::tui::app::App;
 use crate::tui::marks;
 use crate::tui::theme::{Role, Theme};

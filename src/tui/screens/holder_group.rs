@@ -1,5 +1,8 @@
 //! The tensors kept alive by one holder, such as a Python list, and the references that keep the selected tensor alive.
 
+use gputop_model::holders::{GroupKey, HeldTensor, HolderGroup};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::Bytes;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,9 +11,6 @@ use super::holder_screen::{HolderList, HolderScreen, program};
 use super::list::ListRow;
 use crate::dashboard::table::{Cell, Column, First, SortKey};
 use crate::export::holders::{path_text, size_text, tensors};
-use crate::model::holders::{GroupKey, HeldTensor, HolderGroup};
-use crate::model::process::ProcessKey;
-use crate::model::units::Bytes;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

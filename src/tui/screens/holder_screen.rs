@@ -1,13 +1,13 @@
 //! A screen with one list: the holders of memory, or the tensors of one holder.
 
 use crossterm::event::KeyEvent;
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::Request;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::list::{ListRow, ListScreen};
 use crate::dashboard::rows::ProcessRow;
-use crate::model::process::ProcessKey;
-use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

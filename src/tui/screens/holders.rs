@@ -1,6 +1,10 @@
 //! Holders of one process's GPU memory: groups of tensors by name, largest first, with their growth. Opening a group
 //! lists its tensors.
 
+use gputop_model::holders::HolderClass;
+use gputop_model::holders::{GroupKey, Holders};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
@@ -16,10 +20,6 @@ use crate::dashboard::times::span_text;
 use crate::export::holders::{advice_lines, estimates, sentence, state_text};
 use crate::export::tables;
 use crate::export::text_width::columns;
-use crate::model::holders::HolderClass;
-use crate::model::holders::{GroupKey, Holders};
-use crate::model::process::ProcessKey;
-use crate::model::units::Bytes;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use gputop_explain::workload::warning;
+use gputop_model::incident::{Fix, Incident};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -10,12 +12,10 @@ use ratatui::widgets::Widget;
 use super::log::LogScreen;
 use crate::dashboard::incidents::{ListedIncident, incident_time};
 use crate::dashboard::rows::ProcessRow;
-use crate::diagnose::workload::warning;
 use crate::export::explanation::{
     MAX_FIXES, Others, StyledLine, Tone, Wrapped, lines, markdown, program, scene, versions,
     wrap_lines,
 };
-use crate::model::incident::{Fix, Incident};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -283,8 +283,8 @@ impl Screen for IncidentScreen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::incident::Fields;
-    use crate::model::units::Pid;
+    use gputop_model::incident::Fields;
+    use gputop_model::units::Pid;
 
     #[test]
     fn a_copied_fix_names_its_incident_and_what_else_it_affects() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gputop_model::incident::Incident;
 use jiff::tz::TimeZone;
 
 use super::list::{ListRow, ListScreen};
@@ -10,7 +11,6 @@ use crate::dashboard::incidents::{ListedIncident, incident_time};
 use crate::dashboard::table::{Cell, Column, First, Hidden, SortKey};
 use crate::dashboard::times::clock_text;
 use crate::export::explanation::program;
-use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, ScreenDef};

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
+use gputop_model::log::{LogSource, LogView};
+use gputop_model::process::ProcessKey;
+use gputop_model::protocol::Request;
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::dashboard::rows::{ProcessRow, RowId};
-use crate::model::log::{LogSource, LogView};
-use crate::model::process::ProcessKey;
-use crate::model::units::Bytes;
-use crate::protocol::Request;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, Screen, ScreenDef};

@@ -2,6 +2,12 @@
 //!
 //! With a single GPU, the spare rows instead show the memory of the PyTorch process that uses the most memory.
 
+use gputop_model::gpu::Gpu;
+use gputop_model::history::{GpuMetric, HostMetric, SeriesKey};
+use gputop_model::host::Driver;
+use gputop_model::process::ProcessKey;
+use gputop_model::reading::Reading;
+use gputop_model::units::{Bytes, GpuUuid, Millis};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Areas, Position, Rect};
 use unicode_width::UnicodeWidthStr;
@@ -20,12 +26,6 @@ use crate::dashboard::pools::{first_fix, unread_text};
 use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::time_axis::TimeAxis;
-use crate::model::gpu::Gpu;
-use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
-use crate::model::host::Driver;
-use crate::model::process::ProcessKey;
-use crate::model::reading::Reading;
-use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use gputop_allocator::fragmentation::Bucket;
+use gputop_model::probe::{Bin, Outcome, PatternResult, Probe};
+use gputop_model::protocol::Request;
+use gputop_model::units::{GpuUuid, Mono};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::allocator::fragmentation::Bucket;
 use crate::dashboard::times::span_text;
 use crate::export::probe::{cost_words, driver_words, policy_lines, process_text, sentence};
-use crate::model::probe::{Bin, Outcome, PatternResult, Probe};
-use crate::model::units::{GpuUuid, Mono};
-use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -292,15 +292,15 @@ fn below(area: Rect, rows: usize) -> Rect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::frame::Frame;
-    use crate::model::gpu::Gpu;
-    use crate::model::probe::{Cost, Fill, Latency, Policy, ProcessFragmentation};
-    use crate::model::process::ProcessKey;
-    use crate::model::units::{Bytes, Millis, Pid, StartTicks, UnixMillis};
-    use crate::protocol::Update;
     use crate::tui::keymap::Keymap;
     use crate::tui::picture::text_of;
     use crate::tui::theme::{Palette, Theme};
+    use gputop_model::frame::Frame;
+    use gputop_model::gpu::Gpu;
+    use gputop_model::probe::{Cost, Fill, Latency, Policy, ProcessFragmentation};
+    use gputop_model::process::ProcessKey;
+    use gputop_model::protocol::Update;
+    use gputop_model::units::{Bytes, Millis, Pid, StartTicks, UnixMillis};
 
     fn bin(power: u32, count: u64, mib: u64) -> Bin {
         Bin { up_to_bytes: Bytes(1 << power), count, bytes: Bytes::mib(mib) }
@@ -431,7 +431,7 @@ mod tests {
         let mut screen = ProbeScreen::new(gpu.clone());
         app.host
             .probes
-            .ask(crate::model::probe::ProbeRequest { gpu: gpu.clone(), ..Default::default() });
+            .ask(gputop_model::probe::ProbeRequest { gpu: gpu.clone(), ..Default::default() });
         app.update(Update::Probed(Arc::new(probe(197_000, 1))));
         assert!(screen.next_request(&app).is_none(), "without the setting");
         app.ui.probe_interval = Some(Millis(10_000));

@@ -3,22 +3,22 @@
 
 use std::sync::Arc;
 
+use gputop_model::container::Runtime;
+use gputop_model::event::Exit;
+use gputop_model::gpu::ContextKind;
+use gputop_model::history::{ProcessMetric, SeriesKey};
+use gputop_model::incident::Incident;
+use gputop_model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
+use gputop_model::protocol::Request;
+use gputop_model::reading::{Missing, Reading};
+use gputop_model::reported_pool::ReportedPool;
+use gputop_model::units::{Bytes, Mono, Percent, UnixMillis};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::times::span_text;
-use crate::model::container::Runtime;
-use crate::model::event::Exit;
-use crate::model::gpu::ContextKind;
-use crate::model::history::{ProcessMetric, SeriesKey};
-use crate::model::incident::Incident;
-use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
-use crate::model::reading::{Missing, Reading};
-use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, Mono, Percent, UnixMillis};
-use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, Screen, ScreenDef};

@@ -1,12 +1,16 @@
 //! The overview for a pane too small for tables: one GPU in a few lines, or one cell for each GPU. Can be drawn at any
 //! size.
 
+use gputop_allocator::fits::stuck;
+use gputop_allocator::warnings::Note;
+use gputop_model::accounting::{Accounting, account_pools};
+use gputop_model::gpu::{Gpu, HealthState};
+use gputop_model::history::{GpuMetric, SeriesKey};
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::gpu_table::{legend, parts};
-use crate::allocator::fits::stuck;
-use crate::allocator::warnings::Note;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::gpus_text;
 use crate::dashboard::gpu_columns::{notes, share, why_no_gpus};
@@ -15,10 +19,6 @@ use crate::dashboard::pools;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::sizes::gib;
 use crate::dashboard::times::span_text;
-use crate::model::accounting::{Accounting, account_pools};
-use crate::model::gpu::{Gpu, HealthState};
-use crate::model::history::{GpuMetric, SeriesKey};
-use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::chrome;
 use crate::tui::theme::{Role, Theme};

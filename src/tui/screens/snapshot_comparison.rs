@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crossterm::event::KeyEvent;
+use gputop_allocator::snapshot::compare::{ChangeKind, Comparison, StackChange};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -13,7 +14,6 @@ use crate::dashboard::table::{Cell, Column, First, SortKey};
 use crate::export::snapshot::{
     UNKNOWN, comparison_text, figure_lines, total_lines, where_words, with_sign,
 };
-use crate::snapshot::compare::{ChangeKind, Comparison, StackChange};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

@@ -1,11 +1,11 @@
 //! Processes whose allocator is not readable, grouped by reason, with the fixes available to this user.
 
+use gputop_model::frame::Frame;
+use gputop_model::pool::Unread;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::dashboard::pools::kind_text;
-use crate::model::frame::Frame;
-use crate::model::pool::Unread;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

@@ -4,16 +4,16 @@
 //! All replays finish before the screen opens, so only the cursor changes. The setting under the cursor is drawn as
 //! columns (live tensors, with the cache on top), the others as letters.
 
+use gputop_allocator::whatif::Point;
+use gputop_model::history::Span;
+use gputop_model::units::Bytes;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::allocator::whatif::Point;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::table::{Align, Cell, Column, ColumnChoice, Hidden};
 use crate::export::whatif::{Device, Document, Played};
-use crate::model::history::Span;
-use crate::model::units::Bytes;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

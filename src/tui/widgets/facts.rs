@@ -1,5 +1,6 @@
 //! A list of named values with their sources. If a value is missing, the reason is shown instead.
 
+use gputop_model::reading::Reading;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
@@ -7,7 +8,6 @@ use unicode_width::UnicodeWidthStr;
 
 use super::area::{split_left, split_right};
 use super::cells::{put_line, put_line_right, wrap_words};
-use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 
 /// A line in a list of facts.

@@ -1,13 +1,13 @@
 //! Histograms over time: one row per size and one column per time step, newest on the right. Fuller cells mean more
 //! bytes.
 
+use gputop_allocator::fragmentation::Bucket;
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_glyph, put_line, put_right};
 use super::histogram::{merged, size_text};
-use crate::allocator::fragmentation::Bucket;
-use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
 
 /// Width of a size label: `<=   1M `.

@@ -1,11 +1,11 @@
 //! Free blocks by size as horizontal bars: `<=   1M ########  812  0.20`.
 
+use gputop_allocator::fragmentation::Bucket;
+use gputop_model::units::{Bytes, apportion};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_line, put_right};
-use crate::allocator::fragmentation::Bucket;
-use crate::model::units::{Bytes, apportion};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
 

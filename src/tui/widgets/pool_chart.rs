@@ -1,5 +1,8 @@
 //! A pool's memory over time: live tensors, the cache above them, and marks for cache flushes and failed requests.
 
+use gputop_model::history::{History, PoolMetric, SeriesKey, Span};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -10,9 +13,6 @@ use super::time_axis::AxisMark;
 use super::timeline::{Mark, legend};
 use crate::dashboard::time_axis::TimeAxis;
 use crate::dashboard::times::span_text;
-use crate::model::history::{History, PoolMetric, SeriesKey, Span};
-use crate::model::process::ProcessKey;
-use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
 
 pub struct PoolChart<'a> {

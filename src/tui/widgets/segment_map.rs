@@ -9,13 +9,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use gputop_model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use super::cells::{put, put_all, put_glyph, put_line, put_line_right};
 use super::table::scrolled;
-use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
-use crate::model::units::Bytes;
 use crate::tui::action::{Action, moved};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;

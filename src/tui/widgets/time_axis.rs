@@ -1,5 +1,6 @@
 //! Draws the time axis under a chart.
 
+use gputop_model::units::{Millis, UnixMillis};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -7,7 +8,6 @@ use super::cells::{put, put_glyph, put_right};
 use crate::dashboard::time_axis::TimeAxis;
 use crate::dashboard::times::span_text;
 use crate::export::text_width::columns;
-use crate::model::units::{Millis, UnixMillis};
 use crate::tui::theme::{Role, Theme};
 
 /// An event in a column, drawn as a letter on the axis.
@@ -119,8 +119,8 @@ fn signed(millis: Millis) -> i64 {
 mod tests {
     use super::*;
     use crate::dashboard::time_axis::AxisEnd;
-    use crate::model::units::Mono;
     use crate::tui::theme::Palette;
+    use gputop_model::units::Mono;
 
     fn drawn(axis: TimeAxis, width: u16) -> String {
         marked(axis, width, &[])

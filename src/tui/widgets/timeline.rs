@@ -1,6 +1,8 @@
 //! A value over time as columns: solid up to the column's mean, lighter up to its maximum, and blank where nothing was
 //! measured. A short spike is visible even if each column covers a minute.
 
+use gputop_model::history::{Level, Series};
+use gputop_model::units::{Bytes, Mono};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -9,8 +11,6 @@ use super::plot::{edge_labels, plot};
 use super::time_axis::AxisMark;
 use crate::dashboard::time_axis::TimeAxis;
 use crate::export::text_width::columns as columns_of;
-use crate::model::history::{Level, Series};
-use crate::model::units::{Bytes, Mono};
 use crate::tui::theme::{Role, Theme};
 
 /// A chart with its labels.
@@ -175,8 +175,8 @@ pub fn sparkline(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Millis;
     use crate::tui::theme::Palette;
+    use gputop_model::units::Millis;
 
     #[test]
     fn draws_spikes_above_the_mean_and_gaps_as_blanks() {

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use gputop::model::event::{Event, Exit, Observation, OomVerdict};
-use gputop::model::host::Hello;
-use gputop::model::process::Process;
-use gputop::model::units::{Bytes, Millis};
-use gputop::protocol::Update;
+use gputop_model::event::{Event, Exit, Observation, OomVerdict};
+use gputop_model::host::Hello;
+use gputop_model::process::Process;
+use gputop_model::protocol::Update;
+use gputop_model::units::{Bytes, Millis};
 
 use super::fake_hosts;
 use super::training_day::{self, Day};

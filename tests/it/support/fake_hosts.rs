@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gputop::protocol::Update;
-use gputop::protocol::stream::{Feed, stream};
 use gputop::source::remote::serve::serve;
+use gputop_model::protocol::Update;
+use gputop_model::protocol::stream::{Feed, stream};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 

@@ -189,7 +189,7 @@ pub fn has(tool: &str) -> bool {
 /// processes by design, so its process output cannot be tested there.
 pub fn is_host() -> bool {
     use gputop::collect::host::hello;
-    use gputop::model::host::PidNamespace;
+    use gputop_model::host::PidNamespace;
     possible(hello().namespace == PidNamespace::Host, "a container has other PIDs than the driver")
 }
 

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use gputop::model::frame::{Frame, ProcessList};
-use gputop::model::gpu::{Gpu, GpuProcess, Health, HealthState, Memory};
-use gputop::model::host::Hello;
-use gputop::model::process::{Process, ProcessKey};
-use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
-use gputop::protocol::{Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
+use gputop_model::frame::{Frame, ProcessList};
+use gputop_model::gpu::{Gpu, GpuProcess, Health, HealthState, Memory};
+use gputop_model::host::Hello;
+use gputop_model::process::{Process, ProcessKey};
+use gputop_model::protocol::{Request, Update};
+use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

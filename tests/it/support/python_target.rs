@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use gputop::model::units::Pid;
+use gputop_model::units::Pid;
 use gputop_peek::memory::Memory;
 use gputop_peek::memory::dump::Dump;
 use serde_json::json;

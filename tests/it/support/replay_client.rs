@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use gputop::model::frame::Frame;
-use gputop::model::gpu::{Gpu, Health, HealthState};
-use gputop::model::units::{GpuUuid, Millis, Mono, Percent};
-use gputop::protocol::stream::Source;
-use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{OpenError, Options, Recording, play};
+use gputop_model::frame::Frame;
+use gputop_model::gpu::{Gpu, Health, HealthState};
+use gputop_model::protocol::stream::Source;
+use gputop_model::protocol::{Play, Position, Request, Update};
+use gputop_model::units::{GpuUuid, Millis, Mono, Percent};
 
 use super::training_day;
 

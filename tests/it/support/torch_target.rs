@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use gputop::model::units::Pid;
+use gputop_model::units::Pid;
 use gputop_peek::memory::Memory;
 use gputop_peek::memory::dump::Dump;
 use gputop_peek::memory::maps::Mapping;

@@ -9,14 +9,12 @@
 
 use std::sync::Arc;
 
-use gputop::model::frame::{Frame, ProcessList};
-use gputop::model::gpu::{
-    Board, Ecc, Gpu, GpuProcess, Health, HealthState, Memory, Pcie, Throttle,
-};
-use gputop::model::host::{Driver, Hello, Host, PidNamespace};
-use gputop::model::pool::{Allocator, Pool, PoolStats, Pools, Sampled};
-use gputop::model::process::{Process, ProcessKey, RunState};
-use gputop::model::units::{
+use gputop_model::frame::{Frame, ProcessList};
+use gputop_model::gpu::{Board, Ecc, Gpu, GpuProcess, Health, HealthState, Memory, Pcie, Throttle};
+use gputop_model::host::{Driver, Hello, Host, PidNamespace};
+use gputop_model::pool::{Allocator, Pool, PoolStats, Pools, Sampled};
+use gputop_model::process::{Process, ProcessKey, RunState};
+use gputop_model::units::{
     Bytes, Celsius, GpuUuid, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid, StartTicks,
     UnixMillis,
 };
@@ -30,7 +28,7 @@ const RESERVED: Bytes = Bytes(643_825_664);
 
 pub fn hello() -> Hello {
     Hello {
-        schema: gputop::model::frame::SCHEMA,
+        schema: gputop_model::frame::SCHEMA,
         version: "0.1.0".into(),
         host: "train-07".into(),
         agent: "5d0c1f6a".into(),
@@ -190,7 +188,7 @@ impl Day {
         let (dice, second) = (&mut self.dice, self.second);
         let gpu = &mut self.frame.gpus[index];
         let mut used = 480 << 20;
-        if let gputop::model::reading::Reading::Value(list) = &mut gpu.processes {
+        if let gputop_model::reading::Reading::Value(list) = &mut gpu.processes {
             for (i, process) in list.iter_mut().enumerate() {
                 // The trainer's cache grows by a segment now and then; the other processes keep their size.
                 if i == 0 && dice.one_in(180) {
@@ -282,8 +280,8 @@ fn gpu(index: u32) -> Gpu {
         encoder: Percent(0.0).into(),
         decoder: Percent(0.0).into(),
         power_cap: MilliWatts(700_000).into(),
-        fan: gputop::model::reading::Reading::Missing(
-            gputop::model::reading::Reason::Unsupported.into(),
+        fan: gputop_model::reading::Reading::Missing(
+            gputop_model::reading::Reason::Unsupported.into(),
         ),
         memory_clock: MegaHertz(3_201).into(),
         pstate: 0.into(),

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gputop::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
-use gputop::model::process::ProcessKey;
-use gputop::model::units::{Bytes, Mono};
+use gputop_model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{Bytes, Mono};
 
 use super::training_day::{self, Random};
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use gputop::model::holders::Holders;
-use gputop::protocol::Update;
 use gputop::tui::picture::{BACKGROUND, draw_cells, opening, svg};
 use gputop::tui::screen::Effect;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::View;
+use gputop_model::holders::Holders;
+use gputop_model::protocol::Update;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 

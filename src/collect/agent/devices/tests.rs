@@ -1,6 +1,7 @@
+use gputop_model::gpu::GpuProcess;
+use gputop_model::pool::{PoolStats, Sampled};
+
 use super::*;
-use crate::model::gpu::GpuProcess;
-use crate::model::pool::{PoolStats, Sampled};
 
 const KEY: ProcessKey = ProcessKey::new(418, 7);
 

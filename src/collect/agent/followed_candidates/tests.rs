@@ -1,6 +1,7 @@
+use gputop_model::Reading;
+use gputop_model::event::LogExcerpt;
+
 use super::*;
-use crate::model::Reading;
-use crate::model::event::LogExcerpt;
 
 fn key(pid: u32) -> ProcessKey {
     ProcessKey::new(pid, u64::from(pid) * 10)

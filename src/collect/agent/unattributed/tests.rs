@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::gpu::Memory;
-use crate::model::reading::Reading;
-use crate::model::units::GpuUuid;
+use gputop_model::gpu::Memory;
+use gputop_model::reading::Reading;
+use gputop_model::units::GpuUuid;
 use std::collections::HashMap;
 use std::sync::Arc;
 

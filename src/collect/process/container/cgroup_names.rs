@@ -5,10 +5,11 @@
 //! paths contain a job step as `job_81234/step_0`, which users write as `81234.0`. For nested containers, the outermost
 //! one is returned, because this host's runtime manages it.
 
+use gputop_model::container::Runtime;
+use gputop_model::text::visible;
+
 use super::super::cgroup::segments;
 use crate::collect::process::container::found::ContainerMatch;
-use crate::model::container::Runtime;
-use crate::model::text::visible;
 
 const ID_DIGITS: usize = 64;
 const SHORT_DIGITS: usize = 12;

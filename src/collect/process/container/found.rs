@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::model::container::Runtime;
+use gputop_model::container::Runtime;
 
 #[derive(Debug, Clone)]
 pub struct Files {

@@ -6,12 +6,13 @@
 //! the mounts cannot be read or look different, `APPTAINER_CONTAINER` in the environment is used instead. The mount
 //! namespace serves as the container ID, because the runtime assigns none.
 
+use gputop_model::container::Runtime;
+use gputop_model::text::visible;
+
 use super::super::dir::Dir;
 use super::super::environment;
 use super::super::nul_list::{self, NulList};
 use crate::collect::process::container::found::ContainerMatch;
-use crate::model::container::Runtime;
-use crate::model::text::visible;
 
 const MAX_NAME_CHARS: usize = 64;
 

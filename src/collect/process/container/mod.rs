@@ -18,11 +18,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use gputop_model::container::Runtime;
+use gputop_model::{Process, Reading, Reason};
+
 use self::names::Names;
 use super::dir::Dir;
 use super::nul_list::NulList;
-use crate::model::container::Runtime;
-use crate::model::{Process, Reading, Reason};
 
 /// Returns the ID of the process's Docker container, or `None` for containers of other runtimes.
 pub fn docker_id(cgroup: &str) -> Option<String> {

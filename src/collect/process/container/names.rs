@@ -15,14 +15,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use gputop_model::container::Runtime;
+use gputop_model::text::visible;
+use gputop_model::{Reading, Reason};
 use serde::Deserialize;
 
 use super::super::environment;
 use super::super::nul_list::NulList;
 use crate::collect::process::container::found::{ContainerMatch, Files};
-use crate::model::container::Runtime;
-use crate::model::text::visible;
-use crate::model::{Reading, Reason};
 use crate::user_files;
 
 const MAX_NAME_CHARS: usize = 128;

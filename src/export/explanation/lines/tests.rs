@@ -1,6 +1,7 @@
+use gputop_model::incident::Fix;
+
 use super::*;
 use crate::export::explanation::{Detail, Style, text};
-use crate::model::incident::Fix;
 
 #[test]
 fn wraps_at_blanks_and_keeps_long_words_whole() {

@@ -1,8 +1,8 @@
 //! One field of `nvidia-smi` output, in the units used by `nvidia-smi`: memory in MiB, power in W, clocks in MHz,
 //! shares in percent. Missing values are in brackets.
 
-use crate::model::text::visible;
-use crate::model::{Bytes, Celsius, MegaHertz, MilliWatts, Missing, Percent, Reading, Reason};
+use gputop_model::text::visible;
+use gputop_model::{Bytes, Celsius, MegaHertz, MilliWatts, Missing, Percent, Reading, Reason};
 
 const MAX_TEXT: usize = 96;
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use gputop_model::host::PidNamespace;
+use gputop_model::text::visible;
+
 use super::fields::field_names;
 use super::readings::number;
-use crate::model::host::PidNamespace;
-use crate::model::text::visible;
 
 /// Maximum number of field names to read from the help text.
 const MAX_NAMES: usize = 2048;

@@ -6,9 +6,10 @@
 //! 0, GPU-c4a36e9e-b12e-ae04-21f0-6dc4ff6d2da6, NVIDIA H200, 143771, 124.71, [N/A], P0
 //! ```
 
+use gputop_model::gpu::{Board, Field, GPU_FIGURES};
+use gputop_model::{BytesPerSecond, Gpu, GpuUuid, MilliJoules, Missing, Reading, Throttle};
+
 use super::cell::SmiCell;
-use crate::model::gpu::{Board, Field, GPU_FIGURES};
-use crate::model::{BytesPerSecond, Gpu, GpuUuid, MilliJoules, Missing, Reading, Throttle};
 
 /// A GPU being assembled from `nvidia-smi` fields.
 #[derive(Debug, Default)]
@@ -94,7 +95,7 @@ fn put(field: &Field, gpu: &mut Gpu, cell: &SmiCell<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::reading::Reason;
+    use gputop_model::reading::Reason;
 
     #[test]
     fn every_figure_has_a_value_or_a_reason() {

@@ -1,8 +1,9 @@
 //! Host memory, load and CPU values from files under /proc.
 
+use gputop_model::{Bytes, Host, Missing, Percent, Reading, Reason};
+
 use super::facts::Facts;
 use super::readings::{Round, number, split_words};
-use crate::model::{Bytes, Host, Missing, Percent, Reading, Reason};
 
 #[derive(Debug, Default)]
 pub(super) struct HostFigures {

@@ -15,9 +15,10 @@
 
 use std::collections::BTreeMap;
 
+use gputop_model::text::visible;
+use gputop_model::{Bytes, GpuUuid, Memory, MigInstance, Missing, Reading, Reason};
+
 use super::cell::SmiCell;
-use crate::model::text::visible;
-use crate::model::{Bytes, GpuUuid, Memory, MigInstance, Missing, Reading, Reason};
 
 const MAX_INSTANCES_PER_GPU: usize = 16;
 const MAX_TEXT: usize = 96;

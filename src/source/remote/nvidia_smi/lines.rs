@@ -72,8 +72,8 @@ impl SmiLines {
 mod tests {
     use super::super::readings::{MAX_GPUS, MAX_PROCESSES};
     use super::*;
-    use crate::model::host::PidNamespace;
-    use crate::model::units::{Mono, UnixMillis};
+    use gputop_model::host::PidNamespace;
+    use gputop_model::units::{Mono, UnixMillis};
     use proptest::prelude::*;
 
     fn parse(text: &str) -> Vec<ScriptLine> {

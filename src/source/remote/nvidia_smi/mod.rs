@@ -29,14 +29,15 @@ mod view;
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
+use gputop_model::protocol::Update;
+use gputop_model::text::visible;
+use gputop_model::{Missing, Reason};
+
 use self::lines::{ScriptLine, SmiLines};
 use self::schedule::PollSchedule;
 use self::view::View;
 use super::outgoing::RequestWriter;
 use super::target::Target;
-use crate::model::text::visible;
-use crate::model::{Missing, Reason};
-use crate::protocol::Update;
 
 /// Maximum length of a script output line; longer lines are skipped.
 const MAX_LINE: u64 = 4 << 10;

@@ -3,17 +3,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use gputop_model::redact;
+use gputop_model::stat_line::Stat;
+use gputop_model::text::visible;
+use gputop_model::{
+    Bytes, Gpu, GpuProcess, Missing, Mono, Percent, Pid, PidNamespace, Process, ProcessKey,
+    Reading, Reason, StartTicks, UnixMillis,
+};
+
 use super::cell::SmiCell;
 use super::facts::Facts;
 use super::readings::{Clocks, Round, number, split_words};
 use super::usage::{Row, Usage};
-use crate::model::stat_line::Stat;
-use crate::model::text::visible;
-use crate::model::{
-    Bytes, Gpu, GpuProcess, Missing, Mono, Percent, Pid, PidNamespace, Process, ProcessKey,
-    Reading, Reason, StartTicks, UnixMillis,
-};
-use crate::redact;
 
 const MAX_NAME: usize = 64;
 const MAX_COMMAND: usize = 1_024;

@@ -1,7 +1,7 @@
 //! Unparsed output of the remote script: the lines of a round, and the lines of less frequent detail queries. The
 //! number of lines is limited.
 
-use crate::model::{Mono, UnixMillis};
+use gputop_model::{Mono, UnixMillis};
 
 /// Maximum number of lines of each kind.
 pub(super) const MAX_GPUS: usize = 256;

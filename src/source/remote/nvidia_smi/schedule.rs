@@ -5,9 +5,10 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use gputop_model::units::Millis;
+
 use super::super::outgoing::RequestWriter;
 use super::view::OptionalQueries;
-use crate::model::units::Millis;
 
 /// Minimum interval between rounds. Each round restarts `nvidia-smi` and queries the driver for everything, so a
 /// shorter interval would put too much load on the host.
@@ -152,7 +153,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Pid;
+    use gputop_model::units::Pid;
 
     #[test]
     fn requests_a_round_only_after_the_last_was_answered() {

@@ -12,9 +12,10 @@
 //!
 //! In this output, MB means MiB. A dash marks a missing sample. A line of dashes marks a GPU without processes.
 
+use gputop_model::text::visible;
+use gputop_model::{Bytes, ContextKind, Gpu, Missing, Mono, Percent, Pid, Reading, Reason};
+
 use super::cell::SmiCell;
-use crate::model::text::visible;
-use crate::model::{Bytes, ContextKind, Gpu, Missing, Mono, Percent, Pid, Reading, Reason};
 
 /// The newest process list from `nvidia-smi pmon`.
 #[derive(Debug)]

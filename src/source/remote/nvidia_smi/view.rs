@@ -4,6 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gputop_model::frame::SCHEMA;
+use gputop_model::text::visible;
+use gputop_model::{
+    ContextKind, Driver, Frame, Gpu, Health, HealthState, Hello, Millis, Missing, Mono, Pid,
+    PidNamespace, Pools, ProcessKey, ProcessList, Reading, Reason, Unread,
+};
+
 use super::cell::SmiCell;
 use super::facts::Facts;
 use super::fields::{Card, card, field_names};
@@ -12,12 +19,6 @@ use super::instances::{Instances, instances};
 use super::processes::{CpuShares, ProcessContext};
 use super::readings::{Clocks, Round, SmiDetails};
 use super::usage::Usage;
-use crate::model::frame::SCHEMA;
-use crate::model::text::visible;
-use crate::model::{
-    ContextKind, Driver, Frame, Gpu, Health, HealthState, Hello, Millis, Missing, Mono, Pid,
-    PidNamespace, Pools, ProcessKey, ProcessList, Reading, Reason, Unread,
-};
 
 /// Maximum number of graphics processes to request data for.
 const MAX_PIDS: usize = 256;

@@ -1,5 +1,6 @@
+use gputop_model::{Frame, Hello, UnixMillis};
+
 use super::*;
-use crate::model::{Frame, Hello, UnixMillis};
 use crate::source::record::Recorder;
 
 const DAY: i64 = 1_795_000_000_000;

@@ -3,6 +3,9 @@
 mod facts;
 pub mod timelines;
 
+use gputop_model::accounting::account_pools;
+use gputop_model::gpu::{Gpu, HealthState};
+use gputop_model::units::GpuUuid;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -14,9 +17,6 @@ use crate::dashboard::gpu_columns::notes;
 use crate::dashboard::memory_parts::has_pools;
 use crate::dashboard::rows::ProcessRow;
 use crate::export::text_width::columns;
-use crate::model::accounting::account_pools;
-use crate::model::gpu::{Gpu, HealthState};
-use crate::model::units::GpuUuid;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

@@ -1,11 +1,11 @@
 //! Charts of a GPU over time: memory, utilization and power.
 
+use gputop_model::gpu::Gpu;
+use gputop_model::history::{GpuMetric, SeriesKey};
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::gpu::Gpu;
-use crate::model::history::{GpuMetric, SeriesKey};
-use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::marks;
 use crate::tui::theme::Role;

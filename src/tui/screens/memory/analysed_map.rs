@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::allocator::fits::{FitConditions, Fits};
-use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
-use crate::model::pool::{Pool, PoolMap};
-use crate::model::units::{Bytes, Millis};
+use gputop_allocator::fits::{FitConditions, Fits};
+use gputop_allocator::fragmentation::{Fragmentation, unusable_curve};
+use gputop_model::pool::{Pool, PoolMap};
+use gputop_model::units::{Bytes, Millis};
 
 /// Maximum age of a map used for the accounting. An older map is still drawn.
 const MAX_AGE: Millis = Millis(3_000);

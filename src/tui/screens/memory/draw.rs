@@ -1,6 +1,8 @@
 //! Layout and drawing of the memory screen. The parts are placed from top to bottom. If there is not enough space, the
 //! lowest parts are omitted first.
 
+use gputop_model::pool::BlockState;
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 
@@ -10,8 +12,6 @@ use super::state::{Pane, Shown};
 use super::text::card_name;
 use crate::dashboard::rows::ProcessRow;
 use crate::export::text_width::fit;
-use crate::model::pool::BlockState;
-use crate::model::units::Bytes;
 use crate::tui::marks;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_top};

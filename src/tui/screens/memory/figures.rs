@@ -4,14 +4,15 @@
 //! screens come from the statistics. The parts of idle memory come from the map if it is recent, because only the map
 //! shows fragmentation. Values that combine data read at different times are approximate.
 
+use gputop_allocator::fits::{FitConditions, Fits, returnable, stuck};
+use gputop_allocator::fragmentation::Fragmentation;
+use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
+use gputop_model::pool::Pool;
+use gputop_model::units::{Bytes, apportion};
+
 use super::analysed_map::AnalysedMap;
-use crate::allocator::fits::{FitConditions, Fits, returnable, stuck};
-use crate::allocator::fragmentation::Fragmentation;
 use crate::dashboard::pools;
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
-use crate::model::pool::Pool;
-use crate::model::units::{Bytes, apportion};
 
 /// Resolution of printed sizes, which are in GiB with two decimals.
 pub const STEP: u64 = Bytes::gib(1).0 / 100;

@@ -13,6 +13,8 @@ mod unavailable;
 
 use std::sync::Arc;
 
+use gputop_model::process::ProcessKey;
+use gputop_model::units::Mono;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -20,8 +22,6 @@ use self::analysed_map::AnalysedMap;
 pub use self::state::MemoryScreen;
 use self::state::Pane;
 use crate::dashboard::rows::ProcessRow;
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;

@@ -1,14 +1,15 @@
 //! The state of the memory screen: its process, the pool that it shows and the cursor.
 
+use gputop_allocator::warnings::Note;
+use gputop_model::gpu::Gpu;
+use gputop_model::pool::Pool;
+use gputop_model::process::ProcessKey;
+use gputop_model::units::GpuUuid;
+
 use super::analysed_map::AnalysedMap;
 use super::figures::Figures;
-use crate::allocator::warnings::Note;
 use crate::dashboard::pools;
 use crate::dashboard::rows::{ProcessRow, RowId};
-use crate::model::gpu::Gpu;
-use crate::model::pool::Pool;
-use crate::model::process::ProcessKey;
-use crate::model::units::GpuUuid;
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, no_more_gpus};
 use crate::tui::theme::Theme;

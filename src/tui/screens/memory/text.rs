@@ -3,22 +3,23 @@
 
 use std::fmt::Write as _;
 
+use gputop_allocator::fragmentation::{Fragmentation, StreamPool};
+use gputop_allocator::warnings::Note;
+use gputop_allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
+use gputop_model::gpu::Gpu;
+use gputop_model::history::SeriesKey;
+use gputop_model::pool::Pool;
+use gputop_model::process::ProcessKey;
+use gputop_model::stack::StackTrigger;
+use gputop_model::units::{Bytes, Millis, Mono, UnixMillis};
+
 use super::analysed_map::AnalysedMap;
 use super::figures::{Card, Figures, STEP, down, down_with_unit, gib};
 use super::state::Shown;
-use crate::allocator::fragmentation::{Fragmentation, StreamPool};
-use crate::allocator::warnings::Note;
-use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
 use crate::dashboard::pools;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::times::span_text;
 use crate::export::text_width::fit;
-use crate::model::gpu::Gpu;
-use crate::model::history::SeriesKey;
-use crate::model::pool::Pool;
-use crate::model::process::ProcessKey;
-use crate::model::stack::StackTrigger;
-use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::stacks;

@@ -1,5 +1,7 @@
 //! The memory screen of a process without a readable allocator: the title and the reason.
 
+use gputop_model::reported_pool::ReportedPool;
+use gputop_model::units::{Bytes, GpuUuid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 
@@ -7,8 +9,6 @@ use super::state::MemoryScreen;
 use super::text::stack_lines;
 use crate::dashboard::pools;
 use crate::dashboard::rows::ProcessRow;
-use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
 use crate::tui::marks;
 use crate::tui::screen::Screen;

@@ -1,12 +1,12 @@
 //! A complete stack, with the program's own frames first.
 
+use gputop_allocator::snapshot::StackId;
+use gputop_allocator::snapshot::stacks::Stacks;
+use gputop_model::stack::StackFrame;
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::stack::StackFrame;
-use crate::model::units::Bytes;
-use crate::snapshot::StackId;
-use crate::snapshot::stacks::Stacks;
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{split_left, split_top};

@@ -1,11 +1,11 @@
 //! The segment map, with the histogram of free blocks beside it.
 
+use gputop_allocator::snapshot::{Device, DeviceAnalysis, StackId};
+use gputop_model::pool::BlockState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::state::{SnapshotScreen, is_cramped};
-use crate::model::pool::BlockState;
-use crate::snapshot::{Device, DeviceAnalysis, StackId};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_bottom, split_top};
 use crate::tui::widgets::cells::put_line;

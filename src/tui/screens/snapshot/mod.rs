@@ -2,7 +2,7 @@
 //!
 //! The file was read before the screen opened, so only the cursor changes. The screen shows one pane at a time; Tab
 //! selects the next. A *position* is a number of events since the start of the trace; see
-//! [`history`](crate::snapshot::history).
+//! [`history`](gputop_allocator::snapshot::history).
 
 pub(super) mod frames;
 mod map;

@@ -1,13 +1,13 @@
 //! Data of the time, stack and growth panes.
 
+use gputop_allocator::snapshot::{Device, DeviceAnalysis, TraceAction as Happened, TraceEvent};
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::stack_list::{ListContext, when};
 use super::state::{SnapshotScreen, is_cramped};
 use crate::export::snapshot::{BEFORE, NO_TRACE, UNKNOWN, oom_words};
-use crate::model::units::Bytes;
-use crate::snapshot::{Device, DeviceAnalysis, TraceAction as Happened, TraceEvent};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_line, put_lines};

@@ -1,12 +1,12 @@
 //! A list of stacks, sorted by the memory they hold or by the growth of that memory.
 
+use gputop_allocator::snapshot::history::ByStack;
+use gputop_allocator::snapshot::stacks::Stacks;
+use gputop_allocator::snapshot::{Device, StackId};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::export::snapshot::{seconds, signed};
-use crate::snapshot::history::ByStack;
-use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Device, StackId};
 use crate::tui::action::{Action, moved};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_left, split_top};

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use gputop_allocator::snapshot::{Device, DeviceAnalysis};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -9,7 +10,6 @@ use super::frames::{Frames, blocks_text};
 use super::stack_list::StackList;
 use super::time;
 use crate::export::snapshot::{AnalysedSnapshot, UNKNOWN};
-use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::action::Action;
 use crate::tui::screen::{Effect, is_small};
 use crate::tui::text_field::TextField;

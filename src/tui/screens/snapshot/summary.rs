@@ -1,14 +1,14 @@
 //! Shows a device's memory values, the allocator settings, and a chart of the whole trace.
 
+use gputop_allocator::snapshot::stacks::Stacks;
+use gputop_allocator::snapshot::{Device, DeviceAnalysis};
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::state::SnapshotScreen;
 use crate::export::snapshot::{NO_TRACE, seconds, settings};
 use crate::export::text_width::{columns, fit};
-use crate::model::units::Bytes;
-use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row, split_left, split_right, split_top};
 use crate::tui::widgets::cells::{put, put_line, put_right};

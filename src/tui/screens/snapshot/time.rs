@@ -1,12 +1,12 @@
 //! Allocated and reserved memory over the events of the trace, with a cursor, marks, and the event under the cursor.
 
+use gputop_allocator::snapshot::history::EventSpan;
+use gputop_allocator::snapshot::{Device, DeviceAnalysis};
+use gputop_model::history::Span as Values;
+use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::model::history::Span as Values;
-use crate::model::units::Bytes;
-use crate::snapshot::history::EventSpan;
-use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::split_right;

@@ -1,7 +1,7 @@
 use super::super::lines::{ScriptLine, SmiLines};
 use super::*;
-use crate::model::gpu::Throttle;
-use crate::model::units::{Bytes, Percent, UnixMillis};
+use gputop_model::gpu::Throttle;
+use gputop_model::units::{Bytes, Percent, UnixMillis};
 use proptest::prelude::*;
 
 const FACTS: &str = "N node\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\nF \"name\"\n\

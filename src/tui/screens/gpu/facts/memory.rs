@@ -1,11 +1,12 @@
 //! Shows GPU memory in parts that add up to the total.
 
+use gputop_model::accounting::{Accounting, account_pools};
+use gputop_model::frame::Frame;
+use gputop_model::gpu::{Gpu, Period, Section};
+use gputop_model::units::{Bytes, apportion};
+
 use super::section::section_facts;
 use crate::dashboard::memory_parts::has_pools;
-use crate::model::accounting::{Accounting, account_pools};
-use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, Period, Section};
-use crate::model::units::{Bytes, apportion};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 

@@ -1,7 +1,8 @@
 //! Shows the MIG instances of a GPU, each with its memory.
 
-use crate::model::gpu::{Gpu, MigInstance, Period};
-use crate::model::units::Bytes;
+use gputop_model::gpu::{Gpu, MigInstance, Period};
+use gputop_model::units::Bytes;
+
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 

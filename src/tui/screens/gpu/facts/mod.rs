@@ -4,13 +4,14 @@ mod memory;
 mod mig;
 mod section;
 
+use gputop_model::frame::Frame;
+use gputop_model::gpu::{Gpu, HealthState, Period, Section};
+use gputop_model::units::Mono;
+
 use self::memory::memory_facts;
 use self::mig::mig_facts;
 use self::section::section_facts;
 use crate::dashboard::times::span_text;
-use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, HealthState, Period, Section};
-use crate::model::units::Mono;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 
@@ -69,8 +70,8 @@ pub(super) fn dimmed(facts: Vec<Fact>) -> Vec<Fact> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::gpu::GPU_FIGURES;
     use crate::tui::theme::Palette;
+    use gputop_model::gpu::GPU_FIGURES;
 
     #[test]
     fn every_figure_is_a_fact_with_its_period() {

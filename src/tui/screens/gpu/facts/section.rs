@@ -1,6 +1,7 @@
 //! The values of `GPU_FIGURES`, by section.
 
-use crate::model::gpu::{GPU_FIGURES, Gpu, Section};
+use gputop_model::gpu::{GPU_FIGURES, Gpu, Section};
+
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 

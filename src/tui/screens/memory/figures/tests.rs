@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::gpu::Memory;
-use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Sampled, Segment};
-use crate::model::process::ProcessKey;
-use crate::model::units::{GpuUuid, Mono};
 use crate::tui::pool_maps::any_map;
+use gputop_model::gpu::Memory;
+use gputop_model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Sampled, Segment};
+use gputop_model::process::ProcessKey;
+use gputop_model::units::{GpuUuid, Mono};
 use proptest::prelude::*;
 
 fn frame(total: u64, free: u64, driver: u64, vram: Option<u64>) -> Frame {
@@ -19,8 +19,8 @@ fn frame(total: u64, free: u64, driver: u64, vram: Option<u64>) -> Frame {
         processes: Vec::new().into(),
         ..Gpu::default()
     };
-    if let (Some(vram), crate::model::reading::Reading::Value(list)) = (vram, &mut gpu.processes) {
-        list.push(crate::model::gpu::GpuProcess {
+    if let (Some(vram), gputop_model::reading::Reading::Value(list)) = (vram, &mut gpu.processes) {
+        list.push(gputop_model::gpu::GpuProcess {
             process: Some(ProcessKey::default()),
             vram: Bytes(vram).into(),
             ..Default::default()
