@@ -13,8 +13,8 @@
 //!    process.
 //!
 //! From the cache, a request equal to the largest free block always succeeds, whatever `max_split_size_mb` is: only
-//! smaller requests are denied blocks above that size. FITS therefore does not depend on the option, but [`serve`],
-//! which checks one particular size, does.
+//! smaller requests are denied blocks above that size. FITS therefore does not depend on the option, although whether
+//! one particular size fits does.
 //!
 //! FITS assumes that all memory that the driver reports as free is usable. This holds because the driver can combine
 //! any free 2 MiB pages.
