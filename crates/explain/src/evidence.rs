@@ -3,7 +3,7 @@
 //! returns a phrase that states its evidence.
 //!
 //! A log provides only text. A live process adds [`Measured`], which enables further predicates. A predicate that has
-//! no data returns [`Finding::Silent`], so missing data never rules out a cause.
+//! no data returns `None`, so missing data never rules out a cause.
 
 mod case;
 mod measured;
@@ -14,6 +14,7 @@ mod printed_values;
 pub(super) mod smi;
 mod stack;
 
+use self::case::supports;
 pub use self::case::{Case, EvidenceRule, Finding};
 
 pub use measurements::{FreeBlockSummary, Measured, PinnedSegments};
@@ -34,38 +35,33 @@ pub const EVIDENCE: &[&[EvidenceRule]] = &[
     measured::EVIDENCE,
 ];
 
-/// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name.
+/// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name, and
+/// without enough data for a result.
 #[must_use]
 pub fn evaluate(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     if let Some(pattern) = name.strip_prefix("beside:") {
-        return Some(beside(pattern, case));
+        return beside(pattern, case);
     }
     if let Some(pattern) = name.strip_prefix(LOG_PREFIX) {
-        return Some(in_text(pattern, case));
+        return in_text(pattern, case);
     }
     match name {
-        "many-ranks" => Some(many_ranks(case)),
-        "ranks-differ" => Some(case.comparison.map_or(Finding::Silent, |_| {
-            Finding::For("the ranks report different operations".into())
-        })),
-        "assertion-table" | "xid-table" => Some(if case.table == Some(&card.id) {
-            Finding::For(String::new())
-        } else {
-            Finding::Silent
-        }),
-        _ => {
-            let all = EVIDENCE.iter().copied().flatten();
-            all.into_iter().find(|e| e.name == name).map(|e| (e.evaluate)(case))
+        "many-ranks" => many_ranks(case),
+        "ranks-differ" => {
+            supports(case.comparison.is_some(), || "the ranks report different operations".into())
         }
+        "assertion-table" | "xid-table" => supports(case.table == Some(&card.id), String::new),
+        _ => EVIDENCE.iter().copied().flatten().find(|(known, _)| *known == name)?.1(case),
     }
 }
 
 /// Evaluates a condition of a card. `a|b` means a or b, and `!a` means not a.
 #[must_use]
 pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
+    let is_for = |name: &str| matches!(evaluate(name, card, case), Some(Finding::For(_)));
     condition.split('|').any(|name| match name.strip_prefix('!') {
-        Some(name) => !evaluate(name, card, case).is_some_and(|f| f.is_for()),
-        None => evaluate(name, card, case).is_some_and(|f| f.is_for()),
+        Some(name) => !is_for(name),
+        None => is_for(name),
     })
 }
 
@@ -75,44 +71,35 @@ pub fn is_known(name: &str) -> bool {
     name.starts_with("beside:")
         || name.starts_with(LOG_PREFIX)
         || ["many-ranks", "ranks-differ", "assertion-table", "xid-table"].contains(&name)
-        || EVIDENCE.iter().copied().flatten().any(|e| e.name == name)
+        || EVIDENCE.iter().copied().flatten().any(|(known, _)| *known == name)
 }
 
-fn beside(pattern: &str, case: &Case<'_>) -> Finding {
-    let found = case.beside.iter().find(|id| match pattern.strip_suffix('*') {
+fn beside(pattern: &str, case: &Case<'_>) -> Option<Finding> {
+    let id = case.beside.iter().find(|id| match pattern.strip_suffix('*') {
         Some(beginning) => id.starts_with(beginning),
         None => **id == pattern,
-    });
-    found.map_or(Finding::Silent, |id| {
-        let card = Catalogue::embedded().card(id);
-        let name = card.map_or(*id, |card| card.headline.as_str());
-        Finding::For(format!("{name} was found in the same crash"))
-    })
+    })?;
+    let card = Catalogue::embedded().card(id);
+    let name = card.map_or(*id, |card| card.headline.as_str());
+    Some(Finding::For(format!("{name} was found in the same crash")))
 }
 
 /// Prefix of a condition that is an expression for the log: `log:Loaded \d+ blocks`.
 const LOG_PREFIX: &str = "log:";
 
-fn in_text(pattern: &str, case: &Case<'_>) -> Finding {
+fn in_text(pattern: &str, case: &Case<'_>) -> Option<Finding> {
     let pattern = Pattern::new(pattern);
-    if [case.context, case.start].into_iter().any(|text| pattern.groups(text).is_some()) {
-        Finding::For("the log contains it".into())
-    } else {
-        Finding::Silent
-    }
+    let is_in = |text| pattern.groups(text).is_some();
+    supports(is_in(case.context) || is_in(case.start), || "the log contains it".into())
 }
 
-fn many_ranks(case: &Case<'_>) -> Finding {
-    if case.ranks > 1 {
-        Finding::For(format!("{} ranks report this error", case.ranks))
-    } else {
-        Finding::Silent
-    }
+fn many_ranks(case: &Case<'_>) -> Option<Finding> {
+    supports(case.ranks > 1, || format!("{} ranks report this error", case.ranks))
 }
 
 /// Evaluates evidence for a log of which nothing else is known.
 #[cfg(test)]
-fn in_log(evaluate: fn(&Case<'_>) -> Finding, context: &str) -> Finding {
+fn in_log(evaluate: fn(&Case<'_>) -> Option<Finding>, context: &str) -> Option<Finding> {
     evaluate(&Case {
         found: &super::fields::FieldMap::default(),
         context,

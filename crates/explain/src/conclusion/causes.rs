@@ -55,8 +55,7 @@ pub(super) fn lower_unseparated(causes: &mut [Cause]) {
 
 /// Returns true unless the evidence has made a check unnecessary.
 pub(super) fn is_open(need: &CheckHint, card: &Card, case: &Case<'_>) -> bool {
-    let finding = need.unless().and_then(|name| evidence::evaluate(name, card, case));
-    finding.is_none_or(|finding| finding == Finding::Silent)
+    need.unless().and_then(|name| evidence::evaluate(name, card, case)).is_none()
 }
 
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {

@@ -31,18 +31,12 @@ pub enum Finding {
     /// Weak evidence, which supports the cause without making it likely.
     Hint(String),
     Against(String),
-    /// Not enough data for a result.
-    Silent,
 }
 
-impl Finding {
-    #[must_use]
-    pub fn is_for(&self) -> bool {
-        matches!(self, Self::For(_))
-    }
-}
+/// Name of a piece of evidence, and the function that evaluates it. It returns `None` without enough data for a result.
+pub type EvidenceRule = (&'static str, fn(&Case<'_>) -> Option<Finding>);
 
-pub struct EvidenceRule {
-    pub name: &'static str,
-    pub evaluate: fn(&Case<'_>) -> Finding,
+/// Returns evidence for a cause if a condition holds.
+pub(super) fn supports(holds: bool, clause: impl FnOnce() -> String) -> Option<Finding> {
+    holds.then(|| Finding::For(clause()))
 }

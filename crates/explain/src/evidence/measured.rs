@@ -6,7 +6,7 @@ use gputop_model::holders::summary::HolderSummary;
 use gputop_model::units::Bytes;
 
 use super::oom::Oom;
-use crate::evidence::case::{Case, EvidenceRule, Finding};
+use crate::evidence::case::{Case, EvidenceRule, Finding, supports};
 
 /// Minimum growth in bytes per minute that counts as evidence; smaller growth is noise.
 const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
@@ -14,19 +14,19 @@ const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
 const MIN_SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[EvidenceRule] = &[
-    EvidenceRule { name: "allocated-memory-grows", evaluate: grows },
-    EvidenceRule { name: "spike", evaluate: spike },
-    EvidenceRule { name: "first-step", evaluate: first_step },
-    EvidenceRule { name: "later-step", evaluate: later_step },
-    EvidenceRule { name: "retries-rose", evaluate: retries },
-    EvidenceRule { name: "other-processes-grew", evaluate: others_grew },
-    EvidenceRule { name: "largest-free-block-too-small", evaluate: free_block_too_small },
-    EvidenceRule { name: "small-blocks-hold-segments", evaluate: pinned_segments },
-    EvidenceRule { name: "free-block-on-other-stream", evaluate: free_block_on_other_stream },
-    EvidenceRule { name: "holders-are-activations", evaluate: held_by_activations },
-    EvidenceRule { name: "holders-are-states", evaluate: held_by_states },
-    EvidenceRule { name: "holders-are-retained-graphs", evaluate: held_by_retained_graphs },
-    EvidenceRule { name: "holders-are-retained-tensors", evaluate: held_by_retained_tensors },
+    ("allocated-memory-grows", grows),
+    ("spike", spike),
+    ("first-step", first_step),
+    ("later-step", later_step),
+    ("retries-rose", retries),
+    ("other-processes-grew", others_grew),
+    ("largest-free-block-too-small", free_block_too_small),
+    ("small-blocks-hold-segments", pinned_segments),
+    ("free-block-on-other-stream", free_block_on_other_stream),
+    ("holders-are-activations", held_by_activations),
+    ("holders-are-states", held_by_states),
+    ("holders-are-retained-graphs", held_by_retained_graphs),
+    ("holders-are-retained-tensors", held_by_retained_tensors),
 ];
 
 /// Minimum share of allocated memory, in percent, for a class of holders to be the main one. A class with a share below
@@ -38,24 +38,18 @@ fn bytes_per_minute(bytes: f64) -> Bytes {
     Bytes(bytes.max(0.0) as u64)
 }
 
-fn grows(case: &Case<'_>) -> Finding {
-    match case.measured.allocated_growth {
-        Some(growth) if growth > MIN_GROWTH => Finding::For(format!(
-            "minimum allocated memory rose by {} per minute",
-            bytes_per_minute(growth)
-        )),
-        Some(growth) => Finding::Against(format!(
-            "minimum allocated memory rose by only {} per minute",
-            bytes_per_minute(growth)
-        )),
-        None => Finding::Silent,
-    }
+fn grows(case: &Case<'_>) -> Option<Finding> {
+    let growth = case.measured.allocated_growth?;
+    let rate = bytes_per_minute(growth);
+    Some(if growth > MIN_GROWTH {
+        Finding::For(format!("minimum allocated memory rose by {rate} per minute"))
+    } else {
+        Finding::Against(format!("minimum allocated memory rose by only {rate} per minute"))
+    })
 }
 
-fn spike(case: &Case<'_>) -> Finding {
-    let Some(peak) = case.measured.spike else {
-        return Finding::Silent;
-    };
+fn spike(case: &Case<'_>) -> Option<Finding> {
+    let peak = case.measured.spike?;
     // Add the failed request, because the measured peaks do not include it.
     let attempted = attempted_peak_ratio(case).filter(|attempted| *attempted > peak);
     let clause = match attempted {
@@ -66,11 +60,8 @@ fn spike(case: &Case<'_>) -> Finding {
         }
         None => format!("the last peak was {peak:.2} times the highest earlier peak"),
     };
-    if attempted.unwrap_or(peak) > MIN_SPIKE {
-        Finding::For(clause)
-    } else {
-        Finding::Against(clause)
-    }
+    let is_spike = attempted.unwrap_or(peak) > MIN_SPIKE;
+    Some(if is_spike { Finding::For(clause) } else { Finding::Against(clause) })
 }
 
 /// Returns the sum of allocated memory and the failed request, divided by the highest earlier peak.
@@ -85,36 +76,25 @@ fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
 /// number before or after the step.
 const MIN_LATER_STEP: u64 = 3;
 
-fn first_step(case: &Case<'_>) -> Finding {
-    match case.measured.steps {
+fn first_step(case: &Case<'_>) -> Option<Finding> {
+    Some(match case.measured.steps {
         Some(0) => Finding::For("no optimizer step had finished".into()),
         Some(1) => Finding::For("one optimizer step had finished".into()),
         Some(steps) => Finding::Against(format!("{steps} optimizer steps had finished")),
-        None => match case.measured.has_fallen {
-            // This is only a hint, because memory use looks the same if the first batch is too large.
-            Some(false) => {
-                Finding::Hint("allocated memory had only risen since the program started".into())
-            }
-            // If the memory holders are known, they show directly what fills the memory, so an earlier fall is no
-            // further evidence.
-            Some(true) if named_holders(case).is_some() => Finding::Silent,
-            Some(true) => {
-                Finding::Against("allocated memory had fallen after earlier steps".into())
-            }
-            None => Finding::Silent,
-        },
-    }
+        None if !case.measured.has_fallen? => {
+            Finding::Hint("allocated memory had only risen since the program started".into())
+        }
+        None if named_holders(case).is_some() => return None,
+        None => Finding::Against("allocated memory had fallen after earlier steps".into()),
+    })
 }
 
 /// Determines whether the program had finished its first steps, according to the hook or the last step number in the
 /// log.
-fn later_step(case: &Case<'_>) -> Finding {
-    match case.measured.steps.or_else(|| case.context.lines().rev().find_map(step_number)) {
-        Some(step) if step >= MIN_LATER_STEP => {
-            Finding::For(format!("the program had reached step {step}"))
-        }
-        _ => Finding::Silent,
-    }
+fn later_step(case: &Case<'_>) -> Option<Finding> {
+    let logged = || case.context.lines().rev().find_map(step_number);
+    let step = case.measured.steps.or_else(logged)?;
+    supports(step >= MIN_LATER_STEP, || format!("the program had reached step {step}"))
 }
 
 /// Returns the number in `step 236 loss 0.01`, `Iteration: 40/500` or `global_step=12`.
@@ -127,32 +107,28 @@ fn step_number(line: &str) -> Option<u64> {
     number[..digits.unwrap_or(number.len())].parse().ok()
 }
 
-fn retries(case: &Case<'_>) -> Finding {
-    match case.measured.retries {
-        // The absence of earlier flushes is not evidence against the cause, because the failed allocation may have
-        // caused the first flush.
-        Some(0) => Finding::Silent,
-        Some(1) => Finding::For("the cache had been flushed once".into()),
-        Some(n) => Finding::For(format!("the cache had been flushed {n} times")),
-        None => Finding::Silent,
-    }
+fn retries(case: &Case<'_>) -> Option<Finding> {
+    let retries = case.measured.retries?;
+    supports(retries > 0, || match retries {
+        1 => "the cache had been flushed once".into(),
+        n => format!("the cache had been flushed {n} times"),
+    })
 }
 
-fn others_grew(case: &Case<'_>) -> Finding {
-    match case.measured.others_grew {
-        Some(Bytes(0)) => Finding::Against(
+fn others_grew(case: &Case<'_>) -> Option<Finding> {
+    Some(match case.measured.others_grew? {
+        Bytes(0) => Finding::Against(
             "no other process allocated more memory in the minute before the failure".into(),
         ),
-        Some(bytes) => Finding::For(format!(
+        bytes => Finding::For(format!(
             "other processes allocated {bytes} more in the minute before the failure"
         )),
-        None => Finding::Silent,
-    }
+    })
 }
 
 /// Compares the largest free block with the request. The hook reads the block's size at the failure; the sampler reads
 /// it shortly afterwards.
-fn free_block_too_small(case: &Case<'_>) -> Finding {
+fn free_block_too_small(case: &Case<'_>) -> Option<Finding> {
     // If no error message contains the exact size, use the lower bound on the request's size.
     let request_at_least = requested(case).or(case.measured.request_over);
     if let Some((blocks, request)) = case.measured.free_blocks.zip(request_at_least)
@@ -168,14 +144,12 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
             rounding(blocks.largest, request)
         );
         // Every failed request is larger than the largest free block, so this fact alone proves nothing.
-        return match requested(case) {
+        return Some(match requested(case) {
             Some(_) => Finding::For(clause),
             None => Finding::Hint(clause),
-        };
+        });
     }
-    let Some((largest, request)) = case.measured.largest_free_block.zip(requested(case)) else {
-        return Finding::Silent;
-    };
+    let (largest, request) = case.measured.largest_free_block.zip(requested(case))?;
     let how = match case.measured.free_block_lag {
         Some(lag) => format!("read up to {} ms after the failure", lag.0),
         None => "measured at the failure by the hook".to_owned(),
@@ -186,17 +160,12 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
         let rounding = rounding(largest, request);
         let clause = format!("the largest free block was {largest}, {how}{rounding}");
         // If the request is larger than the entire cache, even an unfragmented cache could not have served it.
-        if Oom::of(case).cached.is_some_and(|cached| cached < request.0) {
-            Finding::Hint(clause)
-        } else {
-            Finding::For(clause)
-        }
-    } else if case.measured.free_block_lag.is_some() {
-        // This is not evidence, because the exception may have freed the block.
-        Finding::Silent
-    } else {
-        Finding::Against(format!("a free block of {largest} was available, {how}"))
+        let is_hint = Oom::of(case).cached.is_some_and(|cached| cached < request.0);
+        return Some(if is_hint { Finding::Hint(clause) } else { Finding::For(clause) });
     }
+    // This is not evidence, because the exception may have freed the block.
+    is_measured_at_failure
+        .then(|| Finding::Against(format!("a free block of {largest} was available, {how}")))
 }
 
 /// Returns an explanation if a free block is printed with the same size as the request that it could not serve.
@@ -209,12 +178,10 @@ fn rounding(largest: Bytes, request: Bytes) -> &'static str {
 }
 
 /// Checks for nearly empty segments, which could be released if their few live blocks were freed.
-fn pinned_segments(case: &Case<'_>) -> Finding {
-    let Some(pinned) = case.measured.free_blocks.map(|blocks| blocks.pinned) else {
-        return Finding::Silent;
-    };
+fn pinned_segments(case: &Case<'_>) -> Option<Finding> {
+    let pinned = case.measured.free_blocks.map(|blocks| blocks.pinned)?;
     if pinned.segments == 0 {
-        return Finding::Against("no segment was nearly empty".into());
+        return Some(Finding::Against("no segment was nearly empty".into()));
     }
     let segments = match pinned.segments {
         1 => "a segment".to_owned(),
@@ -225,38 +192,33 @@ fn pinned_segments(case: &Case<'_>) -> Finding {
         pinned.live, pinned.held
     );
     let request = requested(case).or(case.measured.request_over);
-    if request.is_some_and(|request| pinned.held >= request) {
-        Finding::For(clause)
-    } else {
-        Finding::Hint(clause)
-    }
+    let suffices = request.is_some_and(|request| pinned.held >= request);
+    Some(if suffices { Finding::For(clause) } else { Finding::Hint(clause) })
 }
 
-fn free_block_on_other_stream(case: &Case<'_>) -> Finding {
+fn free_block_on_other_stream(case: &Case<'_>) -> Option<Finding> {
     if let Some((blocks, request)) = case.measured.free_blocks.zip(requested(case))
         && let Some(largest) = blocks.other_streams
         && case.measured.largest_free_block_other_streams.is_none()
     {
-        return if largest >= request && blocks.largest < request {
+        return Some(if largest >= request && blocks.largest < request {
             Finding::For(format!(
                 "a free block of {largest} belonged to a different stream than most tensors"
             ))
         } else {
             Finding::Against(no_larger_block(largest))
-        };
+        });
     }
     let largest = case.measured.largest_free_block_other_streams;
-    let Some((largest, request)) = largest.zip(requested(case)) else {
-        return Finding::Silent;
-    };
-    if largest >= request {
+    let (largest, request) = largest.zip(requested(case))?;
+    Some(if largest >= request {
         Finding::For(format!(
             "a free block of {largest} belonged to another stream, measured at the failure by the hook"
         ))
     } else {
         let clause = no_larger_block(largest);
         Finding::Against(format!("{clause}, measured at the failure by the hook"))
-    }
+    })
 }
 
 fn no_larger_block(largest: Bytes) -> String {
@@ -266,11 +228,11 @@ fn no_larger_block(largest: Bytes) -> String {
     }
 }
 
-fn held_by_activations(case: &Case<'_>) -> Finding {
+fn held_by_activations(case: &Case<'_>) -> Option<Finding> {
     share(case, "tensors saved for the backward pass", |holders| Some(holders.activations()))
 }
 
-fn held_by_states(case: &Case<'_>) -> Finding {
+fn held_by_states(case: &Case<'_>) -> Option<Finding> {
     let names = "parameters, gradients and optimizer state";
     share(case, names, |holders| {
         // During the forward pass, gradients may not exist yet, so a small sum does not rule out the cause.
@@ -280,13 +242,13 @@ fn held_by_states(case: &Case<'_>) -> Finding {
     })
 }
 
-fn held_by_retained_graphs(case: &Case<'_>) -> Finding {
+fn held_by_retained_graphs(case: &Case<'_>) -> Option<Finding> {
     share(case, "autograd graphs stored in a list, dict or other container", |holders| {
         Some(holders.retained_graphs)
     })
 }
 
-fn held_by_retained_tensors(case: &Case<'_>) -> Finding {
+fn held_by_retained_tensors(case: &Case<'_>) -> Option<Finding> {
     share(case, "tensors in a list, dict or other container", |holders| {
         Some(holders.retained_tensors)
     })
@@ -304,19 +266,18 @@ fn named_holders<'a>(case: &Case<'a>) -> Option<&'a HolderSummary> {
 }
 
 /// Checks how much of the allocated memory belongs to holders of one kind.
-fn share(case: &Case<'_>, kind: &str, bytes: impl Fn(&HolderSummary) -> Option<Bytes>) -> Finding {
-    let Some(holders) = named_holders(case) else {
-        return Finding::Silent;
-    };
-    let Some(bytes) = bytes(holders) else {
-        return Finding::Silent;
-    };
-    let percent = holders.percent(bytes);
+fn share(
+    case: &Case<'_>,
+    kind: &str,
+    bytes: impl Fn(&HolderSummary) -> Option<Bytes>,
+) -> Option<Finding> {
+    let holders = named_holders(case)?;
+    let bytes = bytes(holders)?;
     let clause = format!("{kind} held {bytes} of {} allocated", holders.allocated);
-    match percent {
-        MIN_MAIN_PERCENT.. => Finding::For(clause),
-        ..MAX_MINOR_PERCENT => Finding::Against(clause),
-        _ => Finding::Silent,
+    match holders.percent(bytes) {
+        MIN_MAIN_PERCENT.. => Some(Finding::For(clause)),
+        ..MAX_MINOR_PERCENT => Some(Finding::Against(clause)),
+        _ => None,
     }
 }
 
@@ -350,8 +311,8 @@ mod tests {
             })
         };
         let clause = "the largest free block was 256.00 MiB, measured at the failure by the hook; PyTorch rounds the size in its message, so the request can be slightly larger";
-        assert_eq!(finding(&measured(mib(256))), Finding::For(clause.to_owned()));
+        assert_eq!(finding(&measured(mib(256))), Some(Finding::For(clause.to_owned())));
         let larger = finding(&measured(mib(300)));
-        assert!(matches!(larger, Finding::Against(_)), "{larger:?}");
+        assert!(matches!(larger, Some(Finding::Against(_))), "{larger:?}");
     }
 }

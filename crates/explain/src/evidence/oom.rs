@@ -7,7 +7,7 @@
 use gputop_model::units::Bytes;
 
 use crate::current_settings;
-use crate::evidence::case::{Case, EvidenceRule, Finding};
+use crate::evidence::case::{Case, EvidenceRule, Finding, supports};
 use crate::fields::FieldMap;
 use crate::smi_table::are_close;
 
@@ -20,31 +20,31 @@ const CONTEXT: u64 = GIB;
 const MIN_FILLED_PERCENT: u64 = 85;
 
 pub(super) const EVIDENCE: &[EvidenceRule] = &[
-    EvidenceRule { name: "no-sizes", evaluate: no_sizes },
-    EvidenceRule { name: "over-limit", evaluate: over_limit },
-    EvidenceRule { name: "free-memory-suffices", evaluate: free_suffices },
-    EvidenceRule { name: "fits-without-fragmentation", evaluate: fits_without_fragmentation },
-    EvidenceRule { name: "cache-suffices", evaluate: cache_suffices },
-    EvidenceRule { name: "other-processes-hold-most", evaluate: others_hold_most },
-    EvidenceRule { name: "fits-without-other-processes", evaluate: fits_without_others },
-    EvidenceRule { name: "non-pytorch-large", evaluate: non_pytorch },
-    EvidenceRule { name: "mostly-non-pytorch", evaluate: mostly_non_pytorch },
-    EvidenceRule { name: "private-pools", evaluate: private_pools },
-    EvidenceRule { name: "private-pools-fill-gpu", evaluate: private_pools_fill },
-    EvidenceRule { name: "other-processes-similar", evaluate: others_similar },
-    EvidenceRule { name: "other-processes-started-together", evaluate: others_started_together },
-    EvidenceRule { name: "request-small", evaluate: request_small },
-    EvidenceRule { name: "request-large", evaluate: request_large },
-    EvidenceRule { name: "request-exceeds-gpu", evaluate: request_exceeds_gpu },
-    EvidenceRule { name: "request-absurd", evaluate: request_absurd },
-    EvidenceRule { name: "oversubscribed", evaluate: oversubscribed },
-    EvidenceRule { name: "not-attributable", evaluate: not_attributable },
-    EvidenceRule { name: "mig-device", evaluate: mig_device },
-    EvidenceRule { name: "live-tensors-fill-gpu", evaluate: live_tensors_fill },
-    EvidenceRule { name: "expandable-segments-on", evaluate: expandable_segments_on },
-    EvidenceRule { name: "live-tensors-fill-share", evaluate: live_tensors_fill_share },
-    EvidenceRule { name: "gpu-full", evaluate: gpu_full },
-    EvidenceRule { name: "no-text", evaluate: no_text },
+    ("no-sizes", no_sizes),
+    ("over-limit", over_limit),
+    ("free-memory-suffices", free_suffices),
+    ("fits-without-fragmentation", fits_without_fragmentation),
+    ("cache-suffices", cache_suffices),
+    ("other-processes-hold-most", others_hold_most),
+    ("fits-without-other-processes", fits_without_others),
+    ("non-pytorch-large", non_pytorch),
+    ("mostly-non-pytorch", mostly_non_pytorch),
+    ("private-pools", private_pools),
+    ("private-pools-fill-gpu", private_pools_fill),
+    ("other-processes-similar", others_similar),
+    ("other-processes-started-together", others_started_together),
+    ("request-small", request_small),
+    ("request-large", request_large),
+    ("request-exceeds-gpu", request_exceeds_gpu),
+    ("request-absurd", request_absurd),
+    ("oversubscribed", oversubscribed),
+    ("not-attributable", not_attributable),
+    ("mig-device", mig_device),
+    ("live-tensors-fill-gpu", live_tensors_fill),
+    ("expandable-segments-on", expandable_segments_on),
+    ("live-tensors-fill-share", live_tensors_fill_share),
+    ("gpu-full", gpu_full),
+    ("no-text", no_text),
 ];
 
 /// Numbers in an out-of-memory message. A number that is not in the message is `None`.
@@ -121,16 +121,14 @@ impl Oom {
         Some(self.total?.saturating_sub(known))
     }
 
+    /// Returns the memory that this process allocated outside PyTorch.
+    fn outside(&self) -> Option<u64> {
+        Some(self.this?.saturating_sub(self.reserved()?))
+    }
+
     /// Returns the memory used by other processes, whether the message names them or not.
     fn used_by_others(&self) -> Option<u64> {
         Some(self.others.saturating_add(self.unattributed()?))
-    }
-}
-
-fn when(holds: Option<bool>, clause: impl FnOnce() -> Option<String>) -> Finding {
-    match holds {
-        Some(true) => clause().map_or(Finding::Silent, Finding::For),
-        _ => Finding::Silent,
     }
 }
 
@@ -138,38 +136,33 @@ fn b(bytes: u64) -> Bytes {
     Bytes(bytes)
 }
 
-fn no_sizes(case: &Case<'_>) -> Finding {
+fn no_sizes(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
     let none = oom.requested.is_none() && oom.allocated.is_none() && oom.total.is_none();
-    when(Some(none), || Some("the message contains no memory figures".into()))
+    supports(none, || "the message contains no memory figures".into())
 }
 
-fn over_limit(case: &Case<'_>) -> Finding {
+fn over_limit(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
+    let limit = oom.limit?;
     // A limit that includes all of the GPU's memory has no effect.
-    let is_limited =
-        oom.limit.is_some_and(|limit| oom.total.is_none_or(|total| limit < total / 100 * 99));
-    when(Some(is_limited), || {
-        let limit = oom.limit?;
-        Some(match oom.free {
-            Some(free) => format!(
-                "the limit for this process is {}, while {} was free on the GPU",
-                b(limit),
-                b(free)
-            ),
-            None => format!("the limit for this process is {}", b(limit)),
-        })
+    supports(oom.total.is_none_or(|total| limit < total / 100 * 99), || match oom.free {
+        Some(free) => format!(
+            "the limit for this process is {}, while {} was free on the GPU",
+            b(limit),
+            b(free)
+        ),
+        None => format!("the limit for this process is {}", b(limit)),
     })
 }
 
 /// Checks whether enough memory was free for the request. Less than 100 MiB of free memory does not count, because the
 /// GPU is then considered full.
-fn free_suffices(case: &Case<'_>) -> Finding {
+fn free_suffices(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let suffices =
-        oom.requested.zip(oom.free).map(|(requested, free)| free >= requested && free >= 100 * MIB);
-    when(suffices, || {
-        Some(format!("{} was free, enough for the {} requested", b(oom.free?), b(oom.requested?)))
+    let (requested, free) = (oom.requested?, oom.free?);
+    supports(free >= requested && free >= 100 * MIB, || {
+        format!("{} was free, enough for the {} requested", b(free), b(requested))
     })
 }
 
@@ -198,14 +191,10 @@ fn fragmentation_of(oom: &Oom) -> Option<OomFragmentation> {
     (is_refused && suffices).then_some(OomFragmentation { cached, free })
 }
 
-fn fits_without_fragmentation(case: &Case<'_>) -> Finding {
+fn fits_without_fragmentation(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let Some(requested) = oom.requested else {
-        return unknown_request_fits(&oom);
-    };
-    let Some(fragmentation) = fragmentation_of(&oom) else {
-        return too_small_in_total(&oom);
-    };
+    let Some(requested) = oom.requested else { return unknown_request_fits(&oom) };
+    let Some(fragmentation) = fragmentation_of(&oom) else { return too_small_in_total(&oom) };
     let (cached, requested) = (b(fragmentation.cached), b(requested));
     let clause = match fragmentation.free {
         Some(free) => {
@@ -214,50 +203,41 @@ fn fits_without_fragmentation(case: &Case<'_>) -> Finding {
         None => format!("{cached} cached in fragments, {requested} requested"),
     };
     // Other requests cannot use the free blocks of a private pool.
-    match private_pools_are_large(&oom) {
+    Some(match private_pools_are_large(&oom) {
         Some(true) => Finding::Hint(clause),
         _ => Finding::For(clause),
-    }
+    })
 }
 
 /// Checks whether the fragments of the cache alone would suffice for the request.
-fn cache_suffices(case: &Case<'_>) -> Finding {
+fn cache_suffices(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
     match oom.requested.zip(oom.cached) {
-        Some((requested, cached)) if cached < requested => Finding::Silent,
+        Some((requested, cached)) if cached < requested => None,
         _ => fits_without_fragmentation(case),
     }
 }
 
 /// Without the size of the request, the definition cannot be applied. The largest free block was too small for it, which
 /// is likely if a large part of the reserved memory is in fragments.
-fn unknown_request_fits(oom: &Oom) -> Finding {
-    let (Some(over), Some(cached), Some(reserved)) = (oom.request_over, oom.cached, oom.reserved())
-    else {
-        return Finding::Silent;
-    };
-    if cached >= over && cached.saturating_mul(4) >= reserved {
-        Finding::For(format!("{} cached in fragments, more than {} requested", b(cached), b(over)))
-    } else {
-        Finding::Silent
-    }
+fn unknown_request_fits(oom: &Oom) -> Option<Finding> {
+    let (over, cached, reserved) = (oom.request_over?, oom.cached?, oom.reserved()?);
+    supports(cached >= over && cached.saturating_mul(4) >= reserved, || {
+        format!("{} cached in fragments, more than {} requested", b(cached), b(over))
+    })
 }
 
 /// Checks whether free and cached memory together are less than the request, which rules out fragmentation.
-fn too_small_in_total(oom: &Oom) -> Finding {
-    let (Some(requested), Some(cached), Some(free)) = (oom.requested, oom.cached, oom.obtainable())
-    else {
-        return Finding::Silent;
-    };
-    let sum = cached.saturating_add(free);
-    if sum < requested {
-        return Finding::Against(format!(
+fn too_small_in_total(oom: &Oom) -> Option<Finding> {
+    let requested = oom.requested?;
+    let sum = oom.cached?.saturating_add(oom.obtainable()?);
+    (sum < requested).then(|| {
+        Finding::Against(format!(
             "all free and cached memory, {}, is less than the {} requested",
             b(sum),
             b(requested)
-        ));
-    }
-    Finding::Silent
+        ))
+    })
 }
 
 fn others_clause(oom: &Oom) -> Option<String> {
@@ -284,42 +264,30 @@ fn others_clause(oom: &Oom) -> Option<String> {
 }
 
 /// Checks whether other processes use more than half of the GPU's memory.
-fn others_hold_most(case: &Case<'_>) -> Finding {
+fn others_hold_most(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let Some((by_others, total)) = oom.used_by_others().zip(oom.total) else {
-        return Finding::Silent;
-    };
-    if by_others > total / 2 {
-        return when(Some(true), || others_clause(&oom));
-    }
-    Finding::Silent
+    let clause = others_clause(&oom)?;
+    supports(oom.used_by_others()? > oom.total? / 2, || clause)
 }
 
 /// Checks whether the request would fit without the other processes.
-fn fits_without_others(case: &Case<'_>) -> Finding {
+fn fits_without_others(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let (Some(by_others), Some(total), Some(requested), Some(free)) =
-        (oom.used_by_others(), oom.total, oom.requested, oom.free)
-    else {
-        return Finding::Silent;
-    };
-    let short = requested.saturating_sub(free.saturating_add(oom.cached.unwrap_or(0)));
+    let (by_others, total) = (oom.used_by_others()?, oom.total?);
+    let free = oom.free?.saturating_add(oom.cached.unwrap_or(0));
+    let short = oom.requested?.saturating_sub(free);
     // Without the sizes of processes, the unattributed memory includes what this process allocated outside PyTorch.
     let is_named = oom.others > 0 || oom.this.is_some_and(|this| this > 0);
     let uncertainty = if is_named { total / 20 } else { (total / 20).max(CONTEXT) };
     if by_others >= short.max(1) && by_others > uncertainty {
-        return when(Some(true), || others_clause(&oom));
+        return others_clause(&oom).map(Finding::For);
     }
-    Finding::Against(format!("other processes hold {} of {}", b(by_others), b(total)))
+    Some(Finding::Against(format!("other processes hold {} of {}", b(by_others), b(total))))
 }
 
-fn non_pytorch(case: &Case<'_>) -> Finding {
-    let oom = Oom::of(case);
-    let Some((this, reserved)) = oom.this.zip(oom.reserved()) else {
-        return Finding::Silent;
-    };
-    let outside = this.saturating_sub(reserved);
-    if outside >= GIB {
+fn non_pytorch(case: &Case<'_>) -> Option<Finding> {
+    let outside = Oom::of(case).outside()?;
+    Some(if outside >= GIB {
         Finding::Hint(format!(
             "{} of this process's memory was allocated outside PyTorch",
             b(outside)
@@ -329,23 +297,23 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
             "only {} of this process's memory was allocated outside PyTorch",
             b(outside)
         ))
-    }
-}
-
-/// Checks whether this process has allocated more than half of the GPU's memory outside PyTorch.
-fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
-    let oom = Oom::of(case);
-    let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
-    let is_most = outside().zip(oom.total).map(|(outside, total)| outside > total / 2);
-    when(is_most, || {
-        Some(format!("{} of this process's memory was allocated outside PyTorch", b(outside()?)))
     })
 }
 
-fn private_pools(case: &Case<'_>) -> Finding {
+/// Checks whether this process has allocated more than half of the GPU's memory outside PyTorch.
+fn mostly_non_pytorch(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    when(private_pools_are_large(&oom), || {
-        Some(format!("{} is in private pools (CUDA graphs)", b(oom.private?)))
+    let outside = oom.outside()?;
+    supports(outside > oom.total? / 2, || {
+        format!("{} of this process's memory was allocated outside PyTorch", b(outside))
+    })
+}
+
+fn private_pools(case: &Case<'_>) -> Option<Finding> {
+    let oom = Oom::of(case);
+    let private = oom.private?;
+    supports(private_pools_are_large(&oom)?, || {
+        format!("{} is in private pools (CUDA graphs)", b(private))
     })
 }
 
@@ -355,98 +323,88 @@ fn private_pools_are_large(oom: &Oom) -> Option<bool> {
 }
 
 /// Checks whether private pools use more than half of the GPU's memory.
-fn private_pools_fill(case: &Case<'_>) -> Finding {
+fn private_pools_fill(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let fill = oom.private.zip(oom.total).map(|(private, total)| private > total / 2);
-    when(fill, || Some(format!("private pools hold {} of {}", b(oom.private?), b(oom.total?))))
+    let (private, total) = (oom.private?, oom.total?);
+    supports(private > total / 2, || format!("private pools hold {} of {}", b(private), b(total)))
 }
 
 /// Checks whether at least two other processes use about as much memory as this one, as the ranks of one job do.
-fn others_similar(case: &Case<'_>) -> Finding {
-    let this = Oom::of(case).this;
-    let others = case.found.get("other_processes").and_then(|o| o.as_array());
-    let similar = this.zip(others).map(|(this, others)| {
-        let bytes = others.iter().filter_map(|p| p["bytes"].as_u64());
-        bytes.filter(|&b| b / 2 <= this && this / 2 <= b).count()
-    });
-    when(similar.map(|count| count >= 2), || {
-        Some(format!(
-            "{} other processes on this GPU hold about as much memory as this one",
-            similar?
-        ))
+fn others_similar(case: &Case<'_>) -> Option<Finding> {
+    let this = Oom::of(case).this?;
+    let others = case.found.get("other_processes")?.as_array()?.iter();
+    let bytes = others.filter_map(|process| process["bytes"].as_u64());
+    let count = bytes.filter(|&b| b / 2 <= this && this / 2 <= b).count();
+    supports(count >= 2, || {
+        format!("{count} other processes on this GPU hold about as much memory as this one")
     })
 }
 
 /// Checks whether the PIDs of at least two other processes are close together, as those of the ranks of one job are.
-fn others_started_together(case: &Case<'_>) -> Finding {
-    let others = case.found.get("other_processes").and_then(|o| o.as_array());
-    let pids = others.into_iter().flatten().filter_map(|p| p["pid"].as_u64());
-    let mut pids: Vec<u64> = pids.collect();
+fn others_started_together(case: &Case<'_>) -> Option<Finding> {
+    let others = case.found.get("other_processes")?.as_array()?.iter();
+    let mut pids: Vec<u64> = others.filter_map(|process| process["pid"].as_u64()).collect();
     pids.sort_unstable();
     pids.dedup();
-    when(Some(are_close(&pids)), || {
-        let (count, first, last) = (pids.len(), pids.first()?, pids.last()?);
-        Some(format!("the PIDs of {count} other processes are close together: {first} to {last}"))
+    let (count, first, last) = (pids.len(), pids.first()?, pids.last()?);
+    supports(are_close(&pids), || {
+        format!("the PIDs of {count} other processes are close together: {first} to {last}")
     })
 }
 
-fn request_small(case: &Case<'_>) -> Finding {
-    let requested = Oom::of(case).requested;
-    when(requested.map(|requested| requested < GIB), || {
-        Some(format!("only {} was requested", b(requested?)))
-    })
+fn request_small(case: &Case<'_>) -> Option<Finding> {
+    let requested = Oom::of(case).requested?;
+    supports(requested < GIB, || format!("only {} was requested", b(requested)))
 }
 
-fn request_large(case: &Case<'_>) -> Finding {
+fn request_large(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let large = oom.requested.zip(oom.total).map(|(requested, total)| requested > total / 4);
-    when(large, || {
-        Some(format!(
+    let (requested, quarter) = (oom.requested?, oom.total? / 4);
+    supports(requested > quarter, || {
+        format!(
             "{} was requested in one block; a quarter of the GPU's memory is {}",
-            b(oom.requested?),
-            b(oom.total? / 4)
-        ))
+            b(requested),
+            b(quarter)
+        )
     })
 }
 
-fn request_exceeds_gpu(case: &Case<'_>) -> Finding {
+fn request_exceeds_gpu(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    when(oom.requested.zip(oom.total).map(|(requested, total)| requested > total), || {
-        Some(format!("{} was requested, but the GPU has only {}", b(oom.requested?), b(oom.total?)))
+    let (requested, total) = (oom.requested?, oom.total?);
+    supports(requested > total, || {
+        format!("{} was requested, but the GPU has only {}", b(requested), b(total))
     })
 }
 
-fn request_absurd(case: &Case<'_>) -> Finding {
+fn request_absurd(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
     if case.context.contains("more than 1EB memory") {
-        return Finding::For("more than 1 EB was requested".into());
+        return Some(Finding::For("more than 1 EB was requested".into()));
     }
-    when(oom.requested.zip(oom.total).map(|(requested, total)| requested / 4 > total), || {
-        Some(format!(
-            "{} was requested, more than four times the GPU's {}",
-            b(oom.requested?),
-            b(oom.total?)
-        ))
+    let (requested, total) = (oom.requested?, oom.total?);
+    supports(requested / 4 > total, || {
+        format!("{} was requested, more than four times the GPU's {}", b(requested), b(total))
     })
 }
 
-fn oversubscribed(case: &Case<'_>) -> Finding {
+fn oversubscribed(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    when(oom.allocated.zip(oom.total).map(|(allocated, total)| allocated > total), || {
-        Some(format!("{} is allocated on a GPU with {}", b(oom.allocated?), b(oom.total?)))
+    let (allocated, total) = (oom.allocated?, oom.total?);
+    supports(allocated > total, || {
+        format!("{} is allocated on a GPU with {}", b(allocated), b(total))
     })
 }
 
-fn not_attributable(case: &Case<'_>) -> Finding {
-    let holds = case.context.contains("17179869184.00 GiB");
-    when(Some(holds), || {
-        Some("17179869184.00 GiB means that the driver cannot attribute the memory".into())
+fn not_attributable(case: &Case<'_>) -> Option<Finding> {
+    supports(case.context.contains("17179869184.00 GiB"), || {
+        "17179869184.00 GiB means that the driver cannot attribute the memory".into()
     })
 }
 
 /// Finds a MIG device in the log: `MIG-<uuid>` or `MIG 1g.10gb`. The word MIG alone is not enough, because nvidia-smi's
 /// header contains it for every GPU.
-fn mig_device(case: &Case<'_>) -> Finding {
+fn mig_device(case: &Case<'_>) -> Option<Finding> {
     let mut after =
         case.context.match_indices("MIG").map(|(at, _)| &case.context.as_bytes()[at + 3..]);
     let is_device = |rest: &[u8]| match rest {
@@ -454,42 +412,31 @@ fn mig_device(case: &Case<'_>) -> Finding {
         [b' ', slices, b'g', ..] => slices.is_ascii_digit(),
         _ => false,
     };
-    when(Some(after.any(is_device)), || Some("the log names a MIG device".into()))
+    supports(after.any(is_device), || "the log names a MIG device".into())
 }
 
 /// Checks whether live tensors fill the GPU. Without log text, the result is only a hint, because it is unknown what
 /// these tensors are.
-fn live_tensors_fill(case: &Case<'_>) -> Finding {
+fn live_tensors_fill(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let Some((allocated, total)) = oom.allocated.zip(oom.total) else {
-        return Finding::Silent;
-    };
+    let (allocated, total) = (oom.allocated?, oom.total?);
     if allocated <= total / 100 * MIN_FILLED_PERCENT {
-        return Finding::Silent;
+        return None;
     }
     let clause = format!("live tensors hold {} of {}", b(allocated), b(total));
     // The message alone does not show whether these are activations, weights or a leak.
-    if case.frames.is_empty() && case.context.trim().lines().count() <= 1 {
-        Finding::Hint(clause)
-    } else {
-        Finding::For(clause)
-    }
+    let has_text = !case.frames.is_empty() || case.context.trim().lines().count() > 1;
+    Some(if has_text { Finding::For(clause) } else { Finding::Hint(clause) })
 }
 
 /// Checks whether live tensors hold most of what PyTorch could use: its own memory and what it could still get. Unlike
 /// the GPU's total memory, this excludes contexts and other processes.
-fn live_tensors_fill_share(case: &Case<'_>) -> Finding {
+fn live_tensors_fill_share(case: &Case<'_>) -> Option<Finding> {
     let oom = Oom::of(case);
-    let (Some(allocated), Some(reserved)) = (oom.allocated, oom.reserved()) else {
-        return Finding::Silent;
-    };
+    let (allocated, reserved) = (oom.allocated?, oom.reserved()?);
     let usable = reserved.saturating_add(oom.obtainable().unwrap_or(0));
-    when(Some(allocated > usable / 100 * MIN_FILLED_PERCENT), || {
-        Some(format!(
-            "live tensors hold {} of the {} that PyTorch could use",
-            b(allocated),
-            b(usable)
-        ))
+    supports(allocated > usable / 100 * MIN_FILLED_PERCENT, || {
+        format!("live tensors hold {} of the {} that PyTorch could use", b(allocated), b(usable))
     })
 }
 
@@ -497,23 +444,21 @@ fn live_tensors_fill_share(case: &Case<'_>) -> Finding {
 const EXPANDABLE_SEGMENTS: &str = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
 
 /// Checks whether the program already uses expandable segments.
-fn expandable_segments_on(case: &Case<'_>) -> Finding {
+fn expandable_segments_on(case: &Case<'_>) -> Option<Finding> {
     let environment = case.measured.allocator_settings.as_deref().unwrap_or_default();
     let texts = [case.context, case.start, environment];
-    when(Some(current_settings::are_shown(EXPANDABLE_SEGMENTS, &texts)), || {
-        Some("the program already uses expandable segments".into())
+    supports(current_settings::are_shown(EXPANDABLE_SEGMENTS, &texts), || {
+        "the program already uses expandable segments".into()
     })
 }
 
 /// Checks whether both the program's output and its stack are unknown.
-fn no_text(case: &Case<'_>) -> Finding {
+fn no_text(case: &Case<'_>) -> Option<Finding> {
     let is_unknown = case.context.is_empty() && case.frames.is_empty();
-    when(Some(is_unknown), || Some("the program's output was not readable".into()))
+    supports(is_unknown, || "the program's output was not readable".into())
 }
 
-fn gpu_full(case: &Case<'_>) -> Finding {
-    let oom = Oom::of(case);
-    when(oom.free.map(|free| free < 100 * MIB), || {
-        Some(format!("only {} was free on the GPU", b(oom.free?)))
-    })
+fn gpu_full(case: &Case<'_>) -> Option<Finding> {
+    let free = Oom::of(case).free?;
+    supports(free < 100 * MIB, || format!("only {} was free on the GPU", b(free)))
 }

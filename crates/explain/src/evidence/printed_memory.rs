@@ -1,12 +1,11 @@
 //! Evaluates the memory figures that a program prints while it runs, such as `step 200 | loss 4.1 | mem_alloc 5.9 GB`.
 
-use crate::evidence::case::{Case, EvidenceRule, Finding};
+use crate::evidence::case::{Case, EvidenceRule, Finding, supports};
 use crate::fields;
 use regex::Regex;
 use std::sync::LazyLock;
 
-pub(super) const EVIDENCE: &[EvidenceRule] =
-    &[EvidenceRule { name: "log-shows-growth", evaluate: grows }];
+pub(super) const EVIDENCE: &[EvidenceRule] = &[("log-shows-growth", grows)];
 
 /// Minimum number of printed figures for a trend.
 const MIN_FIGURES: usize = 5;
@@ -38,28 +37,25 @@ struct PrintedFigure<'a> {
     bytes: f64,
 }
 
-fn grows(case: &Case<'_>) -> Finding {
+fn grows(case: &Case<'_>) -> Option<Finding> {
     let all: Vec<PrintedFigure<'_>> = case.context.lines().filter_map(figure).collect();
     let figures: Vec<&PrintedFigure<'_>> = all.iter().filter(|f| f.label == all[0].label).collect();
-    let (Some(first), Some(last)) = (figures.first(), figures.last()) else {
-        return Finding::Silent;
-    };
+    let (first, last) = (figures.first()?, figures.last()?);
     let growth = last.bytes - first.bytes;
     let second_half = (last.bytes - figures[figures.len() / 2].bytes) / growth;
     let is_steady = figures.len() >= MIN_FIGURES
         && growth >= last.bytes * MIN_GROWTH
         && SECOND_HALF.contains(&second_half)
         && figures.windows(2).all(|pair| pair[1].bytes >= pair[0].bytes * (1.0 - MAX_DROP));
-    if !is_steady {
-        return Finding::Silent;
-    }
-    Finding::For(format!(
-        "the log prints `{}` {} times, rising steadily from {} to {}",
-        first.label,
-        figures.len(),
-        first.text,
-        last.text
-    ))
+    supports(is_steady, || {
+        format!(
+            "the log prints `{}` {} times, rising steadily from {} to {}",
+            first.label,
+            figures.len(),
+            first.text,
+            last.text
+        )
+    })
 }
 
 /// Returns the allocated memory printed in a progress line.
@@ -84,7 +80,7 @@ mod tests {
     use super::*;
     use crate::evidence::in_log;
 
-    fn printed(line: impl Fn(f64) -> String, figures: &[f64]) -> Finding {
+    fn printed(line: impl Fn(f64) -> String, figures: &[f64]) -> Option<Finding> {
         let lines: Vec<String> = figures.iter().map(|figure| line(*figure)).collect();
         in_log(grows, &lines.join("\n"))
     }
@@ -97,25 +93,25 @@ mod tests {
             &figures,
         );
         let clause = "the log prints `mem_alloc` 6 times, rising steadily from 5.89 GB to 9.84 GB";
-        assert_eq!(found, Finding::For(clause.into()));
+        assert_eq!(found, Some(Finding::For(clause.into())));
         assert!(
             printed(|gb| format!("[micro 1/16] loss=2.3 alloc={gb:.2}GiB peak=80.00GiB"), &figures)
-                .is_for()
+                .is_some()
         );
     }
 
     #[test]
     fn growth_that_levels_off_or_is_intended_is_not_a_leak() {
         let step = |gb: f64| format!("step 1 loss 2.0 mem_alloc {gb} GB");
-        assert_eq!(printed(step, &[4.0, 9.0, 9.5, 9.6, 9.6, 9.6]), Finding::Silent);
-        assert_eq!(printed(step, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), Finding::Silent);
-        assert_eq!(printed(step, &[4.0, 5.0, 4.0, 5.0, 6.0, 7.0]), Finding::Silent);
-        assert_eq!(printed(step, &[4.0, 5.0, 6.0]), Finding::Silent);
+        assert_eq!(printed(step, &[4.0, 9.0, 9.5, 9.6, 9.6, 9.6]), None);
+        assert_eq!(printed(step, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), None);
+        assert_eq!(printed(step, &[4.0, 5.0, 4.0, 5.0, 6.0, 7.0]), None);
+        assert_eq!(printed(step, &[4.0, 5.0, 6.0]), None);
         let steady = [4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
-        assert!(printed(step, &steady).is_for());
+        assert!(printed(step, &steady).is_some());
         let loading = |gb: f64| format!("Loading checkpoint shards, step 3: mem_alloc {gb} GB");
-        assert_eq!(printed(loading, &steady), Finding::Silent);
+        assert_eq!(printed(loading, &steady), None);
         let peak = |gb: f64| format!("step 1 loss 2.0 max_mem {gb} GB");
-        assert_eq!(printed(peak, &steady), Finding::Silent);
+        assert_eq!(printed(peak, &steady), None);
     }
 }

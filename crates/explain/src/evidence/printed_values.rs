@@ -5,19 +5,16 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::super::signature::Pattern;
-use crate::evidence::case::{Case, EvidenceRule, Finding};
+use crate::evidence::case::{Case, EvidenceRule, Finding, supports};
 use crate::values::largest_label;
 
 pub(super) const EVIDENCE: &[EvidenceRule] = &[
-    EvidenceRule { name: "labels-exceed-classes", evaluate: labels_exceed_classes },
-    EvidenceRule { name: "batch-is-one", evaluate: batch_is_one },
-    EvidenceRule {
-        name: "gpu-newer-than-build",
-        evaluate: |c| gpu_and_build(c, Ordering::Greater),
-    },
-    EvidenceRule { name: "gpu-older-than-build", evaluate: |c| gpu_and_build(c, Ordering::Less) },
-    EvidenceRule { name: "rank-0-silent", evaluate: rank_0_silent },
-    EvidenceRule { name: "driver-parts-differ-in-release", evaluate: driver_parts },
+    ("labels-exceed-classes", labels_exceed_classes),
+    ("batch-is-one", batch_is_one),
+    ("gpu-newer-than-build", |c| gpu_and_build(c, Ordering::Greater)),
+    ("gpu-older-than-build", |c| gpu_and_build(c, Ordering::Less)),
+    ("rank-0-silent", rank_0_silent),
+    ("driver-parts-differ-in-release", driver_parts),
 ];
 
 /// Returns the number of classes of the model that the program printed.
@@ -31,76 +28,54 @@ fn classes(text: &str) -> Option<u64> {
     COUNT.groups(text)?.get("classes")?.as_str()?.parse().ok()
 }
 
-fn labels_exceed_classes(case: &Case<'_>) -> Finding {
-    match (largest_label(case.context), classes(case.context)) {
-        (Some(label), Some(classes)) if label >= classes => {
-            Finding::For(format!("the log shows label {label} and {classes} classes"))
-        }
-        _ => Finding::Silent,
-    }
+fn labels_exceed_classes(case: &Case<'_>) -> Option<Finding> {
+    let (label, classes) = (largest_label(case.context)?, classes(case.context)?);
+    supports(label >= classes, || format!("the log shows label {label} and {classes} classes"))
 }
 
 /// Checks whether the log shows a batch size of 1, which cannot be split.
-fn batch_is_one(case: &Case<'_>) -> Finding {
+fn batch_is_one(case: &Case<'_>) -> Option<Finding> {
     static ONE: LazyLock<Pattern> = LazyLock::new(|| {
         Pattern::new(concat!(
             r"(?i)(?:^|[\s'(\[-])(?:train_|micro_|per_device_train_|train )?batch[_ -]size",
             r#"(?: per device)?[^\d\n=:,]{0,30}['"]?[=: ]{1,3}1(?:[\s,'")\]}]|$)"#
         ))
     });
-    if ONE.is_in(case.context) {
-        Finding::For("the batch size is 1".into())
-    } else {
-        Finding::Silent
-    }
+    supports(ONE.is_in(case.context), || "the batch size is 1".into())
 }
 
 /// Checks whether the GPU's compute capability is above or below all of those in the build.
-fn gpu_and_build(case: &Case<'_>, order: Ordering) -> Finding {
-    let field = |name: &str| case.found.get(name).and_then(serde_json::Value::as_str);
-    let (Some(gpu), Some(build)) = (field("capability"), field("built_for")) else {
-        return Finding::Silent;
-    };
-    // `sm_86` and `8.6` are the same capability.
+fn gpu_and_build(case: &Case<'_>, order: Ordering) -> Option<Finding> {
+    let field = |name: &str| case.found.get(name)?.as_str();
+    let (gpu, build) = (field("capability")?, field("built_for")?);
     let number = |text: &str| -> Option<u32> {
         text.chars().filter(char::is_ascii_digit).collect::<String>().parse().ok()
     };
     let built: Vec<u32> = build.split(' ').filter_map(number).collect();
-    match number(gpu) {
-        Some(gpu_number)
-            if !built.is_empty() && built.iter().all(|one| gpu_number.cmp(one) == order) =>
-        {
-            Finding::For(format!("the GPU is {gpu}, the build supports {build}"))
-        }
-        _ => Finding::Silent,
-    }
+    let own = number(gpu)?;
+    supports(!built.is_empty() && built.iter().all(|one| own.cmp(one) == order), || {
+        format!("the GPU is {gpu}, the build supports {build}")
+    })
 }
 
 /// Checks whether several ranks report an error in this log, but rank 0 does not.
-fn rank_0_silent(case: &Case<'_>) -> Finding {
+fn rank_0_silent(case: &Case<'_>) -> Option<Finding> {
     let ranks = case.context.split("[Rank ").skip(1);
     let ranks = ranks.filter_map(|text| text.split_once(']')?.0.parse::<u32>().ok());
     let ranks: BTreeSet<u32> = ranks.collect();
-    match ranks.first() {
-        Some(1..) if ranks.len() > 1 => {
-            Finding::For(format!("{} ranks report it, but not rank 0", ranks.len()))
-        }
-        _ => Finding::Silent,
-    }
+    supports(*ranks.first()? > 0 && ranks.len() > 1, || {
+        format!("{} ranks report it, but not rank 0", ranks.len())
+    })
 }
 
 /// Checks whether libcuda and the kernel module belong to different releases of the driver. An update without a
 /// restart usually stays within a release; libcuda of a container does not.
-fn driver_parts(case: &Case<'_>) -> Finding {
-    let field = |name: &str| case.found.get(name).and_then(serde_json::Value::as_str);
-    let (Some(module), Some(library)) = (field("module_version"), field("libcuda_version")) else {
-        return Finding::Silent;
-    };
-    if module.split('.').next() == library.split('.').next() {
-        Finding::Silent
-    } else {
-        Finding::For(format!("the kernel module is {module}, libcuda is {library}"))
-    }
+fn driver_parts(case: &Case<'_>) -> Option<Finding> {
+    let field = |name: &str| case.found.get(name)?.as_str();
+    let (module, library) = (field("module_version")?, field("libcuda_version")?);
+    supports(module.split('.').next() != library.split('.').next(), || {
+        format!("the kernel module is {module}, libcuda is {library}")
+    })
 }
 
 #[cfg(test)]
@@ -119,7 +94,7 @@ mod tests {
 
     #[test]
     fn recognizes_a_batch_of_one() {
-        let is_one = |context: &str| in_log(batch_is_one, context).is_for();
+        let is_one = |context: &str| in_log(batch_is_one, context).is_some();
         for text in
             ["--train_batch_size=1 --x", "  batch size per device: 1", "micro_batch_size: 1,"]
         {

@@ -2,82 +2,70 @@
 
 use gputop_model::units::Bytes;
 
-use crate::evidence::case::{Case, EvidenceRule, Finding};
+use crate::evidence::case::{Case, EvidenceRule, Finding, supports};
 
 pub(super) const EVIDENCE: &[EvidenceRule] = &[
-    EvidenceRule { name: "nvidia-smi-lists-process", evaluate: lists_process },
-    EvidenceRule { name: "nvidia-smi-shows-holder", evaluate: shows_holder },
-    EvidenceRule { name: "nvidia-smi-shows-exclusive", evaluate: shows_exclusive },
-    EvidenceRule { name: "nvidia-smi-shows-unnamed", evaluate: shows_unnamed },
-    EvidenceRule { name: "table-shows-own-ranks", evaluate: shows_own_ranks },
-    EvidenceRule { name: "native-process", evaluate: native_process },
+    ("nvidia-smi-lists-process", lists_process),
+    ("nvidia-smi-shows-holder", shows_holder),
+    ("nvidia-smi-shows-exclusive", shows_exclusive),
+    ("nvidia-smi-shows-unnamed", shows_unnamed),
+    ("table-shows-own-ranks", shows_own_ranks),
+    ("native-process", native_process),
 ];
 
 /// Checks whether another process holds memory of the GPU. A table that was printed while the failed program ran lists
 /// that program as well, so without figures in the message this is only a hint.
-fn shows_holder(case: &Case<'_>) -> Finding {
+fn shows_holder(case: &Case<'_>) -> Option<Finding> {
     let has_figures =
         ["total_bytes", "free_bytes"].iter().all(|name| case.found.contains_key(*name));
-    match lists_process(case) {
-        Finding::For(clause) if !has_figures => Finding::Hint(clause),
-        finding => finding,
+    match lists_process(case)? {
+        Finding::For(clause) if !has_figures => Some(Finding::Hint(clause)),
+        finding => Some(finding),
     }
 }
 
 /// Checks whether the table lists a process that computes on the GPU of the failure.
-fn lists_process(case: &Case<'_>) -> Finding {
-    let number = |name: &str| case.found.get(name).and_then(serde_json::Value::as_u64);
-    let name = case.found.get("holder_name").and_then(serde_json::Value::as_str);
-    match (number("holder_gpu"), number("holder_pid"), number("holder_bytes"), name) {
-        (Some(gpu), Some(pid), Some(bytes), Some(name)) => Finding::For(format!(
-            "the nvidia-smi table in the log shows PID {pid} ({name}) with {} on GPU {gpu}",
-            Bytes(bytes)
-        )),
-        _ => Finding::Silent,
-    }
+fn lists_process(case: &Case<'_>) -> Option<Finding> {
+    let number = |name: &str| case.found.get(name)?.as_u64();
+    let (gpu, pid) = (number("holder_gpu")?, number("holder_pid")?);
+    let (bytes, name) = (number("holder_bytes")?, case.found.get("holder_name")?.as_str()?);
+    Some(Finding::For(format!(
+        "the nvidia-smi table in the log shows PID {pid} ({name}) with {} on GPU {gpu}",
+        Bytes(bytes)
+    )))
 }
 
 /// Checks whether the table shows the GPU in exclusive mode.
-fn shows_exclusive(case: &Case<'_>) -> Finding {
-    match case.found.get("exclusive_gpu") {
-        Some(gpu) => Finding::For(format!(
-            "the nvidia-smi table in the log shows GPU {gpu} in the mode E. Process"
-        )),
-        None => Finding::Silent,
-    }
+fn shows_exclusive(case: &Case<'_>) -> Option<Finding> {
+    let gpu = case.found.get("exclusive_gpu")?;
+    Some(Finding::For(format!(
+        "the nvidia-smi table in the log shows GPU {gpu} in the mode E. Process"
+    )))
 }
 
 /// Checks whether most of the GPU's memory is in use although the table lists no process.
-fn shows_unnamed(case: &Case<'_>) -> Finding {
-    let number = |name: &str| case.found.get(name).and_then(serde_json::Value::as_u64);
-    let (gpu, used) = (number("unnamed_gpu"), number("unnamed_used_bytes"));
-    match (gpu, used, number("unnamed_total_bytes")) {
-        (Some(gpu), Some(used), Some(total)) => Finding::For(format!(
-            "the nvidia-smi table in the log shows {} of {} in use on GPU {gpu}, but no process",
-            Bytes(used),
-            Bytes(total)
-        )),
-        _ => Finding::Silent,
-    }
+fn shows_unnamed(case: &Case<'_>) -> Option<Finding> {
+    let number = |name: &str| case.found.get(name)?.as_u64();
+    Some(Finding::For(format!(
+        "the nvidia-smi table in the log shows {} of {} in use on GPU {}, but no process",
+        Bytes(number("unnamed_used_bytes")?),
+        Bytes(number("unnamed_total_bytes")?),
+        number("unnamed_gpu")?
+    )))
 }
 
 /// Checks whether the processes in the table are the ranks of one job, not other users' programs.
-fn shows_own_ranks(case: &Case<'_>) -> Finding {
-    match case.found.get("smi_ranks") {
-        Some(ranks) => Finding::For(format!(
-            "the nvidia-smi table in the log shows one process of the same program on each of {ranks} GPUs"
-        )),
-        None => Finding::Silent,
-    }
+fn shows_own_ranks(case: &Case<'_>) -> Option<Finding> {
+    let ranks = case.found.get("smi_ranks")?;
+    Some(Finding::For(format!(
+        "the nvidia-smi table in the log shows one process of the same program on each of {ranks} GPUs"
+    )))
 }
 
 /// Checks whether the kernel names a program that is not an interpreter.
-fn native_process(case: &Case<'_>) -> Finding {
-    let name = case.found.get("process").and_then(serde_json::Value::as_str);
-    match name.filter(|name| is_native(name)) {
-        Some(name) => Finding::For(format!("the kernel names the program {name}")),
-        None => Finding::Silent,
-    }
+fn native_process(case: &Case<'_>) -> Option<Finding> {
+    let name = case.found.get("process")?.as_str()?;
+    supports(is_native(name), || format!("the kernel names the program {name}"))
 }
 
 /// Returns true if a process name, as printed by the kernel, belongs to a compiled program. Ray, torch and vLLM rename
