@@ -224,10 +224,7 @@ impl Group {
 /// Returns the lines of the process table. Rows keep their order within a group.
 pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<TableRow> {
     match grouping {
-        Grouping::Flat => {
-            let line = |row| TableRow::Process { row, depth: 0 };
-            (0..rows.len()).map(line).collect()
-        }
+        Grouping::Flat => (0..rows.len()).map(|row| TableRow::Process { row, depth: 0 }).collect(),
         Grouping::Tree => Tree::new(rows, folded).lines(),
         _ => grouped(rows, grouping, folded),
     }
@@ -348,8 +345,7 @@ impl<'r> Tree<'r> {
         let mut below = Vec::new();
         children.iter().for_each(|key| self.push(*key, 1, &mut below));
         let members = below.iter().filter_map(TableRow::row).collect();
-        let title = title.trim_end().to_owned();
-        let group = Group::new(title, members, self.rows, self.folded);
+        let group = Group::new(title.trim_end().to_owned(), members, self.rows, self.folded);
         let folded = group.folded;
         lines.push(TableRow::Group(group));
         if !folded {

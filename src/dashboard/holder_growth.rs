@@ -21,6 +21,5 @@ pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, Str
     let rates = groups.filter_map(|group| Some((group, named_rate(group, growth)?)));
     let (group, rate) = rates.max_by_key(|(_, rate)| rate.bytes_per_minute)?;
     let per_hour = Bytes(rate.bytes_per_minute.0.saturating_mul(60));
-    let note = format!("grows: {}, {}/h", group.name, rounded(per_hour));
-    Some((group.ordinal, note))
+    Some((group.ordinal, format!("grows: {}, {}/h", group.name, rounded(per_hour))))
 }

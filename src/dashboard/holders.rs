@@ -109,8 +109,7 @@ impl ProcessReading {
     }
 
     pub fn group(&self, key: &GroupKey) -> Option<&HolderGroup> {
-        let mut groups = self.holders.groups.iter();
-        groups.find(|group| {
+        self.holders.groups.iter().find(|group| {
             group.ordinal == key.ordinal && group.class == key.class && group.name == key.name
         })
     }

@@ -102,16 +102,14 @@ impl ListedIncident {
     pub fn process(&self) -> Option<ProcessKey> {
         let pid = self.incident.fields.pid;
         let mut processes = self.processes.iter().copied();
-        let named = processes.clone().find(|key| Some(key.pid) == pid);
-        named.or_else(|| processes.next())
+        processes.clone().find(|key| Some(key.pid) == pid).or_else(|| processes.next())
     }
 }
 
 /// Returns the GPUs affected by an incident, for charts and table rows.
 fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
     let of_scene = scene.into_iter().flat_map(|scene| &scene.frame.gpus);
-    let of_scene = of_scene.map(|gpu| gpu.uuid.clone());
-    key.gpu.iter().cloned().chain(of_scene).collect()
+    key.gpu.iter().cloned().chain(of_scene.map(|gpu| gpu.uuid.clone())).collect()
 }
 
 /// All known incidents, oldest first.

@@ -37,8 +37,7 @@ struct PackedFrame {
 impl PastFrames {
     /// Adds a frame, unless less than `MIN_DISTANCE` has passed since the previous one.
     pub fn push(&mut self, frame: &Frame) {
-        let is_soon = |last: &PackedFrame| frame.mono < Mono(last.at.0 + MIN_DISTANCE.0);
-        if self.frames.back().is_some_and(is_soon) {
+        if self.frames.back().is_some_and(|last| frame.mono < Mono(last.at.0 + MIN_DISTANCE.0)) {
             return;
         }
         // A frame that cannot be compressed is skipped.

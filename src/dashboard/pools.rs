@@ -19,8 +19,7 @@ pub struct Index<'f> {
 impl<'f> Index<'f> {
     pub fn new(frame: &'f Frame) -> Self {
         let mut positions: HashMap<ProcessKey, Vec<usize>> = HashMap::new();
-        let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
-        for (i, pool) in pools.enumerate() {
+        for (i, pool) in frame.pools.iter().flat_map(|pools| &*pools.list).enumerate() {
             positions.entry(pool.process).or_default().push(i);
         }
         Self { frame, positions }
@@ -87,16 +86,14 @@ pub fn unread_text(frame: &Frame) -> Option<String> {
 /// Returns the collector's first fix for an unreadable allocator: `run sudo gputop`. The collector's hint consists of
 /// the cause, a colon, and the fixes available to this user.
 pub fn first_fix(frame: &Frame) -> Option<String> {
-    let mut unread = frame.pools.as_ref()?.unread.iter();
-    let why = unread.find(|one| is_fixable(one))?.why.to_string();
+    let why = frame.pools.as_ref()?.unread.iter().find(|one| is_fixable(one))?.why.to_string();
     let (_, fixes) = why.split_once(": ")?;
     fixes.split(", or ").next().map(str::to_owned)
 }
 
 /// Returns true if the process's allocator is unreadable but the user can make it readable.
 pub fn is_unreadable(frame: &Frame, process: ProcessKey) -> bool {
-    let unread = frame.pools.as_ref().and_then(|pools| pools.why_unread(process));
-    unread.is_some_and(is_fixable)
+    frame.pools.as_ref().and_then(|pools| pools.why_unread(process)).is_some_and(is_fixable)
 }
 
 fn is_fixable(unread: &Unread) -> bool {

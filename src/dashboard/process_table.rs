@@ -156,9 +156,7 @@ impl ProcessTable {
         }
         let all = self.sorted(self.all_rows.clone());
         let at = all.iter().position(|row| row.id() == *hidden)?;
-        let listed = all.iter().enumerate();
-        let listed = listed.filter(|(_, row)| self.filter.matches(row, self.uid));
-        let nearest = listed.min_by_key(|(other, _)| other.abs_diff(at));
-        nearest.map(|(_, row)| row.id())
+        let listed = all.iter().enumerate().filter(|(_, row)| self.filter.matches(row, self.uid));
+        listed.min_by_key(|(other, _)| other.abs_diff(at)).map(|(_, row)| row.id())
     }
 }

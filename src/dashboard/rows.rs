@@ -226,8 +226,9 @@ impl ProcessRow {
         };
         let key = self.id().key;
         let uuid = self.gpu().map(|gpu| &gpu.uuid);
-        let all = frame.and_then(|frame| Some((frame, frame.pools.as_ref()?)));
-        all.into_iter()
+        frame
+            .and_then(|frame| Some((frame, frame.pools.as_ref()?)))
+            .into_iter()
             .flat_map(move |(frame, pools)| pools.reported_of(key).map(move |pool| (frame, pool)))
             .filter(move |(frame, pool)| {
                 let on = pools::gpu_of_reported(frame, pool).map(|gpu| &gpu.uuid);
@@ -438,8 +439,7 @@ impl ProcessRow {
     /// Returns the program without its arguments: `train.py`.
     pub fn program(&self) -> String {
         let command = self.command();
-        let first = command.value().and_then(|c| c.split(' ').next());
-        first.unwrap_or("process").to_owned()
+        command.value().and_then(|c| c.split(' ').next()).unwrap_or("process").to_owned()
     }
 
     /// Returns true if the row matches the free text of a filter.

@@ -152,8 +152,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
 
 /// Draws the header of a screen that shows a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
-    let line = margin(area);
-    put_line(buffer, line, text, Role::Title, &app.ui.theme);
+    put_line(buffer, margin(area), text, Role::Title, &app.ui.theme);
 }
 
 pub fn interval_text(interval: Millis) -> String {

@@ -212,8 +212,7 @@ impl Sessions {
             let host = &session.app.host.hello.host;
             let is_own = |known: &&ListedIncident| known.incident.host.as_ref() == Some(host);
             let own = known.iter().filter(|one| is_single || at == 0 || is_own(one));
-            let own = own.cloned().collect();
-            session.app.host.take_stored(own);
+            session.app.host.take_stored(own.cloned().collect());
             session.has_updates = true;
         }
     }

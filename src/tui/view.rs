@@ -379,8 +379,7 @@ impl View {
     /// Scrolls charts and tables through time. A recording is moved by the same time instead.
     fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
         if app.host.recording.is_none() {
-            let ended = self.top().exited_at(app);
-            app.scroll(direction, ended);
+            app.scroll(direction, self.top().exited_at(app));
             return Effect::Done;
         }
         let step = i64::try_from(app.host.time_window.step(app.host.now()).0).unwrap_or(i64::MAX);

@@ -24,8 +24,7 @@ impl PoolHistory {
     pub fn push(&mut self, frame: &Frame) {
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
             let free = gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
-            let sample = Sample::new(frame.mono, &pool.stats, free);
-            self.add((pool.process, pool.ordinal), sample);
+            self.add((pool.process, pool.ordinal), Sample::new(frame.mono, &pool.stats, free));
         }
         let is_recent = |at: Mono| frame.mono.since(at) < RETENTION;
         self.pools.retain(|_, samples| samples.last_at().is_some_and(is_recent));

@@ -290,8 +290,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
         Some((host_labels(host.name.as_ref()), time as f64 / 1_000.0))
     });
     out.gauge("gputop_frame_timestamp_seconds", "Time of the latest frame", frames)?;
-    let gpus = hosts.iter().filter(|host| host.state == HostState::Up);
-    let gpus = gpus.flat_map(|host| {
+    let gpus = hosts.iter().filter(|host| host.state == HostState::Up).flat_map(|host| {
         host.frame.iter().flat_map(|frame| &frame.gpus).map(|gpu| {
             let (state, is_up) = match gpu.health.state {
                 HealthState::Answering => ("answering", 1.0),

@@ -90,8 +90,7 @@ pub fn legend<'a>(
     let (labels, gap) = memory_parts::legend(splits, usize::from(area.width), pooled);
     let dim = theme.style(Role::Dim);
     let pieces = labels.into_iter().flat_map(|(part, label)| {
-        let glyph = theme.glyphs.memory_part(part);
-        [(glyph, theme.style(part.into())), (label, dim), (gap, dim)]
+        [(theme.glyphs.memory_part(part), theme.style(part.into())), (label, dim), (gap, dim)]
     });
     put_all(buffer, area.x, area.y, area.right(), &pieces.collect::<Vec<_>>());
 }

@@ -78,8 +78,7 @@ fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
         });
         let x = table.x + 1;
         let width = first_sum.unwrap_or(table.right()).saturating_sub(x);
-        let name = Rect::new(x, y, width, 1);
-        put_line(buffer, name, &group.words(), Role::Title, &app.ui.theme);
+        put_line(buffer, Rect::new(x, y, width, 1), &group.words(), Role::Title, &app.ui.theme);
     }
 }
 

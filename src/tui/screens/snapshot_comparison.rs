@@ -181,8 +181,7 @@ impl SnapshotComparisonScreen {
 impl Screen for SnapshotComparisonScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if let Some((frames, side)) = &self.frames {
-            let stacks = &self.subject.comparison.stacks[*side];
-            frames.draw(stacks, area, buffer, &app.ui.theme);
+            frames.draw(&self.subject.comparison.stacks[*side], area, buffer, &app.ui.theme);
             return;
         }
         let [head, list] = self.areas(area);
