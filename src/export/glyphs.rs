@@ -5,109 +5,64 @@ use std::borrow::Cow;
 use crate::dashboard::memory_parts::MemoryPart;
 use crate::dashboard::table::Content;
 
-/// The characters used to draw shapes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glyphs {
-    pub processes: &'static str,
-    pub unattributed: &'static str,
-    pub driver: &'static str,
-    pub free: &'static str,
-    pub allocated: &'static str,
-    pub idle: &'static str,
-    pub active: &'static str,
-    /// VRAM of a process outside its pools.
-    pub other: &'static str,
-    /// A process without known pools, in a bar that also shows processes with pools.
-    pub whole: &'static str,
-    /// Address space that is not backed by memory.
-    pub unmapped: &'static str,
-    /// Mark for a cache flush in a chart.
-    pub retry: &'static str,
-    /// Chart mark for a failed allocation.
-    pub oom: &'static str,
-    /// Chart mark for any other incident.
-    pub incident: &'static str,
-    /// Mark for a process exit in a chart.
-    pub ended: &'static str,
-    /// Placeholder for a missing number.
-    pub absent: &'static str,
-    /// Eighths of a cell, from empty to full.
-    pub levels: [&'static str; 9],
-    /// Fill for the minimum-to-maximum range of a chart column.
-    pub range: &'static str,
-    pub cursor: &'static str,
-    /// Mark for a tagged row.
-    pub tag: &'static str,
-    pub ellipsis: &'static str,
-    pub rule: &'static str,
-    pub live: &'static str,
-    pub paused: &'static str,
-    pub degree: &'static str,
-    /// Arrow for a column sorted with the largest value first.
-    pub descending: &'static str,
-    /// Arrow for a column sorted with the smallest value first.
-    pub ascending: &'static str,
+/// Defines [`Glyphs`] and both sets of them. A row holds the glyph in Unicode and the one in ASCII.
+macro_rules! glyphs {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $unicode:expr, $ascii:expr;)*) => {
+        /// The characters used to draw shapes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct Glyphs {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        /// The parts of a bar have different heights, and a gap above, so that they are distinct without colour and the
+        /// bars of neighbouring rows do not touch.
+        pub const UNICODE: Glyphs = Glyphs { $($name: $unicode,)* };
+
+        pub const ASCII: Glyphs = Glyphs { $($name: $ascii,)* };
+    };
 }
 
-/// The parts of a bar have different heights, and a gap above, so that they are distinct without colour and the bars of
-/// neighbouring rows do not touch.
-pub const UNICODE: Glyphs = Glyphs {
-    processes: "▇",
-    unattributed: "▒",
-    driver: "▁",
-    free: "·",
-    allocated: "▇",
-    idle: "▅",
-    active: "▞",
-    other: "▃",
-    whole: "▌",
-    unmapped: "·",
-    retry: "^",
-    oom: "x",
-    incident: "!",
-    ended: "e",
-    absent: "–",
-    levels: [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
-    range: "░",
-    cursor: "▸",
-    tag: "◆",
-    ellipsis: "…",
-    rule: "─",
-    live: "●",
-    paused: "‖",
-    degree: "°",
-    descending: "▼",
-    ascending: "▲",
-};
-
-pub const ASCII: Glyphs = Glyphs {
-    processes: "#",
-    unattributed: "?",
-    driver: "%",
-    free: ".",
-    allocated: "#",
-    idle: "=",
-    active: "a",
-    other: "+",
-    whole: "@",
-    unmapped: ".",
-    retry: "^",
-    oom: "x",
-    incident: "!",
-    ended: "e",
-    absent: "-",
-    levels: [" ", ".", ".", ":", ":", "|", "|", "#", "#"],
-    range: ":",
-    cursor: ">",
-    tag: "+",
-    ellipsis: "~",
-    rule: "-",
-    live: "*",
-    paused: "=",
-    degree: " ",
-    descending: "v",
-    ascending: "^",
-};
+glyphs! {
+    processes: &'static str = "▇", "#";
+    unattributed: &'static str = "▒", "?";
+    driver: &'static str = "▁", "%";
+    free: &'static str = "·", ".";
+    allocated: &'static str = "▇", "#";
+    idle: &'static str = "▅", "=";
+    active: &'static str = "▞", "a";
+    /// VRAM of a process outside its pools.
+    other: &'static str = "▃", "+";
+    /// A process without known pools, in a bar that also shows processes with pools.
+    whole: &'static str = "▌", "@";
+    /// Address space that is not backed by memory.
+    unmapped: &'static str = "·", ".";
+    /// Mark for a cache flush in a chart.
+    retry: &'static str = "^", "^";
+    /// Chart mark for a failed allocation.
+    oom: &'static str = "x", "x";
+    /// Chart mark for any other incident.
+    incident: &'static str = "!", "!";
+    /// Mark for a process exit in a chart.
+    ended: &'static str = "e", "e";
+    /// Placeholder for a missing number.
+    absent: &'static str = "–", "-";
+    /// Eighths of a cell, from empty to full.
+    levels: [&'static str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"], [" ", ".", ".", ":", ":", "|", "|", "#", "#"];
+    /// Fill for the minimum-to-maximum range of a chart column.
+    range: &'static str = "░", ":";
+    cursor: &'static str = "▸", ">";
+    /// Mark for a tagged row.
+    tag: &'static str = "◆", "+";
+    ellipsis: &'static str = "…", "~";
+    rule: &'static str = "─", "-";
+    live: &'static str = "●", "*";
+    paused: &'static str = "‖", "=";
+    degree: &'static str = "°", " ";
+    /// Arrow for a column sorted with the largest value first.
+    descending: &'static str = "▼", "v";
+    /// Arrow for a column sorted with the smallest value first.
+    ascending: &'static str = "▲", "^";
+}
 
 /// Number of characters in a full bar of [`Content::Share`].
 const SHARE_CELLS: usize = 10;

@@ -160,10 +160,11 @@ crate::named! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Policy {
-        /// PyTorch's caching allocator with default settings. Segments come from cudaMalloc; free blocks are chosen by best
-        /// fit, split, and merged.
+        /// PyTorch's caching allocator with default settings. Segments come from cudaMalloc; free blocks are chosen by
+        /// best fit, split, and merged.
         Native = "native", "PyTorch's native rules",
-        /// PyTorch's caching allocator with expandable_segments:True. One address range per pool, to which pages are mapped.
+        /// PyTorch's caching allocator with expandable_segments:True. One address range per pool, to which pages are
+        /// mapped.
         Expandable = "expandable", "expandable segments",
         /// cudaMalloc for every request.
         Plain = "plain", "plain cudaMalloc",
