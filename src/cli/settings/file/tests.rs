@@ -30,11 +30,11 @@ fn records_the_line_of_each_value() {
 
 #[test]
 fn reports_each_error_with_its_line() {
+    let names = SETTINGS.iter().map(|def| def.name).chain(TABLES.iter().map(|def| def.name));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let unknown = format!("1: unknown key `a^[[31m^Jb`; expected one of {names}");
     for (text, message) in [
-        (
-            "\"a\\u001b[31m\\nb\" = 1",
-            "1: unknown key `a^[[31m^Jb`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, on_idle, on_exit, record_names, probe_interval, keys, hosts",
-        ),
+        ("\"a\\u001b[31m\\nb\" = 1", unknown.as_str()),
         (
             "theme = \"dark\"\ninterval = 1",
             "2: `interval`: invalid type: integer `1`, expected a string, such as \"1s\"",
