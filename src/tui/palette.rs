@@ -1,16 +1,5 @@
 //! The built-in themes, each a file in `assets/themes`.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Palette {
-    Dark,
-    Light,
-    /// Theme for red-green colour blindness.
-    ColourBlind,
-    /// Theme with the terminal's own 16 colours.
-    Sixteen,
-    None,
-}
-
 /// Definition of a built-in theme.
 #[derive(Debug)]
 pub struct PaletteDef {
@@ -24,43 +13,34 @@ pub struct PaletteDef {
     pub text: &'static str,
 }
 
-pub const PALETTES: &[PaletteDef] = &[
-    PaletteDef {
-        palette: Palette::Dark,
-        name: "dark",
-        aliases: &[],
-        help: "24-bit colours for a dark background",
-        text: include_str!("../../assets/themes/dark.toml"),
-    },
-    PaletteDef {
-        palette: Palette::Light,
-        name: "light",
-        aliases: &[],
-        help: "24-bit colours for a light background",
-        text: include_str!("../../assets/themes/light.toml"),
-    },
-    PaletteDef {
-        palette: Palette::ColourBlind,
-        name: "colour-blind",
-        aliases: &["color-blind", "colourblind", "colorblind"],
-        help: "24-bit colours for red-green colour blindness (dark)",
-        text: include_str!("../../assets/themes/colour-blind.toml"),
-    },
-    PaletteDef {
-        palette: Palette::Sixteen,
-        name: "16",
-        aliases: &[],
-        help: "the terminal's own 16 colours",
-        text: include_str!("../../assets/themes/16.toml"),
-    },
-    PaletteDef {
-        palette: Palette::None,
-        name: "mono",
-        aliases: &["none"],
-        help: "no colour: bold and reversed text",
-        text: include_str!("../../assets/themes/mono.toml"),
-    },
-];
+/// Defines [`Palette`] and [`PALETTES`]. A row holds a palette's variant, name, aliases and description. Its colours are in
+/// the file of that name.
+macro_rules! palettes {
+    ($($(#[$doc:meta])* $palette:ident $name:literal [$($alias:literal),*]: $help:literal;)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Palette {
+            $($(#[$doc])* $palette,)*
+        }
+
+        pub const PALETTES: &[PaletteDef] = &[$(PaletteDef {
+            palette: Palette::$palette,
+            name: $name,
+            aliases: &[$($alias),*],
+            help: $help,
+            text: include_str!(concat!("../../assets/themes/", $name, ".toml")),
+        }),*];
+    };
+}
+
+palettes! {
+    Dark "dark" []: "24-bit colours for a dark background";
+    Light "light" []: "24-bit colours for a light background";
+    /// Theme for red-green colour blindness.
+    ColourBlind "colour-blind" ["color-blind", "colourblind", "colorblind"]: "24-bit colours for red-green colour blindness (dark)";
+    /// Theme with the terminal's own 16 colours.
+    Sixteen "16" []: "the terminal's own 16 colours";
+    None "mono" ["none"]: "no colour: bold and reversed text";
+}
 
 impl Palette {
     pub fn named(name: &str) -> Option<Self> {

@@ -5,47 +5,6 @@ use gputop_model::incident::Severity;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::memory_parts::MemoryPart;
 
-/// The meaning of a screen element, which determines its style.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    Text,
-    /// Secondary elements: labels, units, separators.
-    Dim,
-    Title,
-    /// The row under the cursor.
-    Cursor,
-    /// Keys in the footer.
-    Key,
-    /// A warning, for example about an unusually high value.
-    Warn,
-    /// An error that needs attention.
-    Bad,
-    /// A good state that is shown explicitly.
-    Good,
-    /// A permanent notice, for example that a recording is playing.
-    Banner,
-    /// VRAM used by processes.
-    Processes,
-    /// VRAM not attributed to a listed process.
-    Unattributed,
-    /// VRAM reserved by the driver.
-    Driver,
-    /// Free VRAM.
-    Free,
-    /// Memory in live tensors.
-    Allocated,
-    /// Memory cached by an allocator but not in use by tensors.
-    Idle,
-    /// Freed memory that another stream may still use.
-    Active,
-    /// VRAM of a process outside its pools.
-    OtherVram,
-    /// The line or area of a chart.
-    Chart,
-    /// The area between minimum and maximum in a chart column.
-    ChartRange,
-}
-
 /// Contrast required by a role. A test checks it for every built-in theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContrastClass {
@@ -65,40 +24,63 @@ pub struct RoleDef {
     pub help: &'static str,
 }
 
-const fn text(role: Role, name: &'static str, help: &'static str) -> RoleDef {
-    RoleDef { role, name, contrast: ContrastClass::Text, help }
+/// Defines [`Role`] and [`ROLES`]. A row holds the contrast that a role needs, its variant, name and description.
+macro_rules! roles {
+    ($($(#[$doc:meta])* $contrast:ident $role:ident $name:literal: $help:literal;)*) => {
+        /// The meaning of a screen element, which determines its style.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Role {
+            $($(#[$doc])* $role,)*
+        }
+
+        /// All roles, in the order of [`Role`].
+        pub const ROLES: &[RoleDef] = &[$(RoleDef {
+            role: Role::$role,
+            name: $name,
+            contrast: ContrastClass::$contrast,
+            help: $help,
+        }),*];
+    };
 }
 
-const fn shape(role: Role, name: &'static str, help: &'static str) -> RoleDef {
-    RoleDef { contrast: ContrastClass::Shape, ..text(role, name, help) }
+roles! {
+    Text Text "text": "figures, names and sentences";
+    /// Secondary elements: labels, units, separators.
+    Text Dim "dim": "secondary elements: labels, units, separators";
+    Text Title "title": "titles and headings";
+    /// The row under the cursor.
+    Text Cursor "cursor": "the row under the cursor";
+    /// Keys in the footer.
+    Text Key "key": "keys in the footer, names in the help";
+    /// A warning, for example about an unusually high value.
+    Text Warn "warn": "warnings";
+    /// An error that needs attention.
+    Text Bad "bad": "errors";
+    /// A good state that is shown explicitly.
+    Text Good "good": "good states";
+    /// A permanent notice, for example that a recording is playing.
+    Text Banner "banner": "permanent notices, for example that this is a recording";
+    /// VRAM used by processes.
+    Shape Processes "processes": "VRAM used by processes";
+    /// VRAM not attributed to a listed process.
+    Shape Unattributed "unattributed": "VRAM not attributed to a listed process";
+    /// VRAM reserved by the driver.
+    Shape Driver "driver": "VRAM reserved by the driver";
+    /// Free VRAM.
+    Shape Free "free": "free VRAM";
+    /// Memory in live tensors.
+    Shape Allocated "allocated": "memory in live tensors";
+    /// Memory cached by an allocator but not in use by tensors.
+    Shape Idle "idle": "memory cached by an allocator but not in use by tensors";
+    /// Freed memory that another stream may still use.
+    Shape Active "active": "freed memory that another stream may still use";
+    /// VRAM of a process outside its pools.
+    Shape OtherVram "other": "VRAM of a process outside its pools";
+    /// The line or area of a chart.
+    Shape Chart "chart": "the line or area of a chart";
+    /// The area between minimum and maximum in a chart column.
+    Shape ChartRange "chart_range": "the area between minimum and maximum in a chart column";
 }
-
-/// All roles, in the order of [`Role`].
-pub const ROLES: &[RoleDef] = &[
-    text(Role::Text, "text", "figures, names and sentences"),
-    text(Role::Dim, "dim", "secondary elements: labels, units, separators"),
-    text(Role::Title, "title", "titles and headings"),
-    text(Role::Cursor, "cursor", "the row under the cursor"),
-    text(Role::Key, "key", "keys in the footer, names in the help"),
-    text(Role::Warn, "warn", "warnings"),
-    text(Role::Bad, "bad", "errors"),
-    text(Role::Good, "good", "good states"),
-    text(Role::Banner, "banner", "permanent notices, for example that this is a recording"),
-    shape(Role::Processes, "processes", "VRAM used by processes"),
-    shape(Role::Unattributed, "unattributed", "VRAM not attributed to a listed process"),
-    shape(Role::Driver, "driver", "VRAM reserved by the driver"),
-    shape(Role::Free, "free", "free VRAM"),
-    shape(Role::Allocated, "allocated", "memory in live tensors"),
-    shape(Role::Idle, "idle", "memory cached by an allocator but not in use by tensors"),
-    shape(Role::Active, "active", "freed memory that another stream may still use"),
-    shape(Role::OtherVram, "other", "VRAM of a process outside its pools"),
-    shape(Role::Chart, "chart", "the line or area of a chart"),
-    shape(
-        Role::ChartRange,
-        "chart_range",
-        "the area between minimum and maximum in a chart column",
-    ),
-];
 
 impl Role {
     /// Returns the role of an incident's text.
