@@ -13,8 +13,8 @@ pub struct PaletteDef {
     pub text: &'static str,
 }
 
-/// Defines [`Palette`] and [`PALETTES`]. A row holds a palette's variant, name, aliases and description. Its colours are in
-/// the file of that name.
+/// Defines [`Palette`] and [`PALETTES`]. A row holds a palette's variant, name, aliases and description. Its colours are
+/// in the file of that name.
 macro_rules! palettes {
     ($($(#[$doc:meta])* $palette:ident $name:literal [$($alias:literal),*]: $help:literal;)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]

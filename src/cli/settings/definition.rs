@@ -1,5 +1,5 @@
-//! The settings: one row for each. Configuration file, environment, command line, completion, `config print`, manual and
-//! reference are derived from it. To add a setting, add a row, and read its field of [`Values`] where it applies.
+//! The settings: one row for each. Configuration file, environment, command line, completion, `config print`, manual
+//! and reference are derived from it. To add a setting, add a row, and read its field of [`Values`] where it applies.
 
 use std::ffi::OsStr;
 use std::iter;
@@ -65,8 +65,8 @@ impl SettingDef {
     }
 }
 
-/// Defines [`SETTINGS`] and [`Values`]. A row holds how the value is read and shown: `switch`, or `text` with a parser and
-/// a formatter.
+/// Defines [`SETTINGS`] and [`Values`]. A row holds how the value is read and shown: `switch`, or `text` with a parser
+/// and a formatter.
 macro_rules! settings {
     ($($name:ident: $type:ty = $kind:ident $(($parse:expr, $show:expr))?,
         default $default:literal, example $example:literal, variable $variable:literal: $help:literal,
