@@ -3,14 +3,13 @@
 //! A Python object begins with its reference count and, at +8, its type. Every type inherits the flags that distinguish
 //! dictionaries, lists and strings. The layouts are those of CPython 3.8 to 3.15 on x86_64.
 
-use std::cell::RefCell;
 use std::mem;
 use std::rc::Rc;
 
 use gputop_model::text::visible;
 
 use super::interpreter::PythonLayout;
-use super::reader::{AddressMap, Reader};
+use super::reader::{Cache, Reader};
 use crate::memory::is_pointer;
 
 const MAX_CACHED: usize = 50_000;
@@ -169,26 +168,17 @@ fn kind(flags: u64, names: &[String]) -> Kind {
 pub struct Python<'a> {
     pub reader: &'a Reader<'a>,
     pub layout: PythonLayout,
-    types: RefCell<AddressMap<Option<Rc<TypeInfo>>>>,
-    texts: RefCell<AddressMap<Option<Rc<str>>>>,
+    types: Cache<Rc<TypeInfo>>,
+    texts: Cache<Rc<str>>,
 }
 
 impl<'a> Python<'a> {
     pub fn new(reader: &'a Reader<'a>, layout: PythonLayout) -> Self {
-        Self { reader, layout, types: RefCell::default(), texts: RefCell::default() }
+        Self { reader, layout, types: Cache::default(), texts: Cache::default() }
     }
 
     pub fn type_at(&self, address: u64) -> Option<Rc<TypeInfo>> {
-        if let Some(found) = self.types.borrow().get(&address) {
-            return found.clone();
-        }
-        let found = self.read_type(address).map(Rc::new);
-        let mut types = self.types.borrow_mut();
-        if types.len() >= MAX_TYPES {
-            types.clear();
-        }
-        types.insert(address, found.clone());
-        found
+        self.types.get(address, MAX_TYPES, || self.read_type(address).map(Rc::new))
     }
 
     pub fn type_of(&self, object: u64) -> Option<Rc<TypeInfo>> {
@@ -265,16 +255,7 @@ impl<'a> Python<'a> {
 
     /// Reads a Python `str`, and escapes and shortens it for display.
     pub fn text(&self, object: u64) -> Option<Rc<str>> {
-        if let Some(found) = self.texts.borrow().get(&object) {
-            return found.clone();
-        }
-        let found = self.read_text(object, MAX_TEXT).map(Rc::from);
-        let mut texts = self.texts.borrow_mut();
-        if texts.len() >= MAX_CACHED {
-            texts.clear();
-        }
-        texts.insert(object, found.clone());
-        found
+        self.texts.get(object, MAX_CACHED, || self.read_text(object, MAX_TEXT).map(Rc::from))
     }
 
     /// Reads a Python `str`, and escapes and shortens it for display.

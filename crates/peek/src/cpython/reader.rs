@@ -47,6 +47,32 @@ impl Hasher for AddressHasher {
 
 pub type AddressMap<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
+/// Values by the address from which they were read. It remembers failed reads too, and starts over when it is full.
+#[derive(Debug)]
+pub struct Cache<V>(RefCell<AddressMap<Option<V>>>);
+
+impl<V> Default for Cache<V> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<V: Clone> Cache<V> {
+    /// Returns the value at an address, and reads it if it is not among the `max` cached values.
+    pub fn get(&self, address: u64, max: usize, read: impl FnOnce() -> Option<V>) -> Option<V> {
+        if let Some(found) = self.0.borrow().get(&address) {
+            return found.clone();
+        }
+        let found = read();
+        let mut values = self.0.borrow_mut();
+        if values.len() >= max {
+            values.clear();
+        }
+        values.insert(address, found.clone());
+        found
+    }
+}
+
 /// Limits for one read, and the remaining time.
 pub struct Budget<'a> {
     pub options: Options,

@@ -9,13 +9,12 @@
 //! for the offsets that fit it. The evidence consists of the names of C++ classes and the pointer back to the Python
 //! object. A candidate without that pointer is not a tensor.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::cpython::interpreter::Interpreter;
 use crate::cpython::objects::{Kind, Python};
-use crate::cpython::reader::{AddressMap, Reader};
+use crate::cpython::reader::{Cache, Reader};
 use crate::memory::elf::Image;
 use crate::memory::is_pointer;
 use crate::memory::maps::{Mapping, images};
@@ -77,12 +76,12 @@ const DTYPES: &[(&str, u64)] = &[
 #[derive(Debug)]
 pub struct Classes<'a> {
     pub reader: &'a Reader<'a>,
-    names: RefCell<AddressMap<Option<Rc<str>>>>,
+    names: Cache<Rc<str>>,
 }
 
 impl<'a> Classes<'a> {
     pub fn new(reader: &'a Reader<'a>) -> Self {
-        Self { reader, names: RefCell::default() }
+        Self { reader, names: Cache::default() }
     }
 
     /// Returns the mangled class name of a C++ object.
@@ -91,16 +90,7 @@ impl<'a> Classes<'a> {
             return None;
         }
         let vtable = self.reader.pointer(object)?;
-        if let Some(name) = self.names.borrow().get(&vtable) {
-            return name.clone();
-        }
-        let name = self.read(vtable).map(Rc::from);
-        let mut names = self.names.borrow_mut();
-        if names.len() >= MAX_VTABLES {
-            names.clear();
-        }
-        names.insert(vtable, name.clone());
-        name
+        self.names.get(vtable, MAX_VTABLES, || self.read(vtable).map(Rc::from))
     }
 
     fn read(&self, vtable: u64) -> Option<String> {
