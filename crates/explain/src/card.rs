@@ -68,10 +68,10 @@
 //! text = '''...'''
 //! ```
 //!
-//! Signatures are regular expressions, matched against text cleaned by [`super::text`]. A space matches any white
+//! Signatures are regular expressions, matched against text cleaned by `text`. A space matches any white
 //! space, including line ends, because terminals and loggers wrap lines. `{SIZE}` matches a number with its unit, and
 //! `{ASSERT}` matches the line of a failed device-side assertion. Named groups are fields of
-//! [`gputop_model::incident::Fields`]; the name determines the field's type ([`super::fields`]).
+//! [`gputop_model::incident::Fields`]; the name determines the field's type (`fields.rs`).
 
 use gputop_model::incident::{FixKind, Severity};
 use serde::Deserialize;
