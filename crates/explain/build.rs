@@ -1,6 +1,6 @@
 //! Embeds the error cards, their tables and the workloads. To add one, add its file; there is no other list.
 //!
-//! The TOML of the cards is embedded as JSON, with the literals that each signature requires. Parsing 90 cards of TOML and
+//! The TOML of the cards is embedded as JSON, with the literals that each signature requires. Parsing the TOML and
 //! deriving the literals at run time would make `gputop explain` too slow for a short log. The JSON is compressed, because it
 //! would otherwise be the largest constant in the program (1.2 MB).
 

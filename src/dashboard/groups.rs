@@ -105,7 +105,7 @@ pub struct Group {
     sums: Sums,
 }
 
-/// Sums over a group's running processes.
+/// The number of processes in a group, and sums over those that run.
 #[derive(Debug, Clone, Default)]
 struct Sums {
     processes: usize,

@@ -245,13 +245,13 @@ const CONFIG: &[&str] = &[
     "# mine\ninterval = \"2s\"\ntheme = \"dark\"\ndensity = \"compact\"\nascii = true\nmouse = false\nreadonly = true\n\
      on_incident = \"notify-send x\"\nprobe_interval = \"1m\"\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n\
      [hosts]\nall = [\"gpu1\", \"me@gpu2:2222\", \"via:sh\"]\n",
-    "mem>10GiB user:ana\nstate:oom !cmd:python\nsm>=50 gpu:0\npid:4711",
+    "vram>10GiB user:ana\nstate:oom !cmd:python\nsm>=50 gpu:0\npid:4711",
 ];
 
 const TERMINAL: &[&str] = &[
     "jjkk\x1b[B\x1b[A\r\x1b\tq",
     "\tjM\x1b[C\x1b[Dn\x1bd\x1b",
-    "/user:ana\r\x1b/mem>10\x7f\x7f\x1b",
+    "/user:ana\r\x1b/vram>10\x7f\x7f\x1b",
     "?jjjj\x1b[6~\x1b[5~\x1b",
     "\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;40;10M\x1b[<65;40;10M\x1b[<0;70;24M",
     "\x1b[8;6;40tjj\x1b[8;60;200tM\x1b[8;1;1t\x1b[8;24;80t",

@@ -5,7 +5,7 @@
 //! (`collect/nvml/schedule.rs`).
 //!
 //! To add a figure, add its field and its row in [`GPU_FIGURES`] here, and the NVML call in `collect/nvml/device.rs`.
-//! The GPU screen, the GPU table, CSV, JSON, doctor's schedule and the nvidia-smi source then include it automatically.
+//! The GPU screen, the GPU table, CSV, the exporter, doctor's schedule and the nvidia-smi source then include it automatically.
 
 mod figure;
 mod process;
@@ -280,7 +280,7 @@ static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
 use Period::{Once, Slow, Tick, WhileShown};
 use Section::{Activity, Errors, Identity, Links, Memory as MemorySection, Power};
 
-/// All GPU figures, in the order of the GPU screen.
+/// All GPU figures, in the order of the GPU screen, the columns of the GPU table, CSV and the exporter.
 #[rustfmt::skip]
 pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("memory_total", "total", MemorySection, Tick, gpu!(Bytes, memory.total)).dcgm("DCGM_FI_DEV_FB_TOTAL")

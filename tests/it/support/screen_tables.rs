@@ -1,5 +1,7 @@
 //! Reads the tables of a screen by their headings, as a person does: the number below USED is the memory used.
 
+use gputop::dashboard::gpu_columns::GPU_COLUMNS;
+use gputop::dashboard::process_columns::PROCESS_COLUMNS;
 use vt100::Screen;
 
 /// One line of a table, and the heading above it.
@@ -15,6 +17,10 @@ const LEFT: &[&str] = &["USER", "SHARE", "COMMAND", "NOTE"];
 impl Row {
     /// Returns the column's text, trimmed. A column that is empty in every row is not shown; its cells are dashes.
     pub fn cell(&self, title: &str) -> String {
+        let mut titles = GPU_COLUMNS.iter().map(|column| column.title);
+        let is_column = titles.any(|known| known == title)
+            || PROCESS_COLUMNS.iter().any(|column| column.title == title);
+        assert!(is_column, "no table has the column {title}");
         let words = words(&self.heading);
         let at = words.iter().position(|(_, word)| word == title);
         let Some(at) = at else { return "–".to_owned() };
