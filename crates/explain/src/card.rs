@@ -87,6 +87,7 @@ const FENCE: &str = "+++";
 #[serde(deny_unknown_fields)]
 pub struct Card {
     pub id: String,
+    /// Heading under which `gputop cards` lists the card.
     pub family: String,
     /// Headline of the error in capitals: `OUT OF MEMORY`.
     pub headline: String,
