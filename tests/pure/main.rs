@@ -1,10 +1,11 @@
-//! Tests that start no process and load no library, in one binary with one file per topic: `cargo test --lib --test pure`
-//! answers in seconds.
+//! Tests that start no process and load no library, in one binary with one file per topic. They are part of the first tier:
+//! `cargo test --lib --test pure`.
 #![allow(clippy::unwrap_used)]
 
 mod explanations;
 mod filter;
 mod groups;
+mod help;
 #[cfg(target_os = "linux")]
 mod history;
 mod holders;
