@@ -41,7 +41,7 @@ enum UnsavedRecord {
 }
 
 /// Lets one thread at a time use the store. When a job on a hundred hosts fails, all threads save an incident at once,
-/// and each waits only two seconds for the store's own lock.
+/// and each waits only a few seconds for the store's own lock.
 fn store_access() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)

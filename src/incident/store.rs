@@ -36,8 +36,9 @@ const MAX_ENTRIES: usize = 100_000;
 const MAX_DELETED: usize = 256;
 /// Number of bytes read of an incident before it is deleted. Every version writes `schema` first.
 const SCHEMA_BYTES: u64 = 64;
-/// Maximum time to wait while another process writes to the store. A write takes milliseconds.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time to wait while another process writes to the store. A write takes milliseconds, or seconds where many
+/// programs write to the same disk.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between attempts to lock the store. It is far shorter than a write, so that a process that writes repeatedly
 /// does not starve the others.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
@@ -100,7 +101,7 @@ pub enum StoreError {
     Directory(#[from] DirectoryError),
     #[error("cannot use the incident store {}: {why}", folder.display())]
     Folder { folder: PathBuf, why: io::Error },
-    #[error("another gputop has locked {} for more than two seconds; try again", folder.join(LOCK).display())]
+    #[error("another gputop has locked {} for more than {} s; try again", folder.join(LOCK).display(), LOCK_TIMEOUT.as_secs())]
     Busy { folder: PathBuf },
     #[error("cannot write {}: {why}", path.display())]
     Unwritable { path: PathBuf, why: io::Error },

@@ -75,7 +75,16 @@ fn copy_uses_the_terminal_and_confirms_in_the_footer() {
     let (_fake, terminal) = start(&process, folder.path());
     terminal.send("y");
     terminal.wait_text("GPU 0 and its UUID sent to the terminal");
-    terminal.send("\ty");
+    terminal.send("\t");
+    terminal.wait_for(
+        |s| {
+            s.contents()
+                .lines()
+                .any(|line| line.starts_with(&format!("▸   0 {:>7}", process.pid())))
+        },
+        "the cursor on the process",
+    );
+    terminal.send("y");
     let confirmation = format!("PID {} and its command line sent to", process.pid());
     terminal.wait_text(&confirmation);
     let asked = clipboard_texts(&terminal);
