@@ -38,7 +38,7 @@ const MAX_DELETED: usize = 256;
 const SCHEMA_BYTES: u64 = 64;
 /// Maximum time to wait while another process writes to the store. A write takes milliseconds, or seconds where many
 /// programs write to the same disk.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between attempts to lock the store. It is far shorter than a write, so that a process that writes repeatedly
 /// does not starve the others.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
