@@ -12,7 +12,7 @@ use crate::scenario::{Call, Code, Scenario};
 pub unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> nvmlReturn_t {
     on_driver(Call::DeviceCount, |scenario| {
         // SAFETY: NVML's contract.
-        unsafe { put(count, scenario.gpu.len() as c_uint) }
+        unsafe { put(count, scenario.driver.device_count.unwrap_or(scenario.gpu.len() as c_uint)) }
     })
 }
 

@@ -18,11 +18,11 @@ pub unsafe extern "C" fn nvmlDeviceGetMigMode(
         if !target.gpu().mig_supported {
             return Err(Code::NOT_SUPPORTED);
         }
-        let mode = u32::from(target.gpu().mig_enabled());
+        let mode = target.gpu().mig_enabled();
         // SAFETY: NVML's contract.
         unsafe {
-            put(current, mode)?;
-            put(pending, mode)
+            put(current, u32::from(mode))?;
+            put(pending, u32::from(target.gpu().mig_pending.unwrap_or(mode)))
         }
     })
 }

@@ -46,15 +46,16 @@ fn first_version(info: nvmlProcessInfo_v2_t) -> nvmlProcessInfo_v1_t {
 /// # Safety
 ///
 /// `count` is null or valid; `out` is null or an array of `count` elements.
-unsafe fn put_list<T>(count: *mut c_uint, out: *mut T, list: &[T]) -> Outcome
+unsafe fn put_list<T>(count: *mut c_uint, out: *mut T, list: &[T], reported: Option<u32>) -> Outcome
 where
     T: Copy,
 {
     if count.is_null() {
         return Err(Code::INVALID_ARGUMENT);
     }
+    let reported = reported.unwrap_or(list.len() as c_uint);
     // SAFETY: as this function's.
-    let room = unsafe { count.replace(list.len() as c_uint) } as usize;
+    let room = unsafe { count.replace(reported) } as usize;
     if room < list.len() {
         return Err(Code::INSUFFICIENT_SIZE);
     }
@@ -84,7 +85,7 @@ macro_rules! lists {
                     .map(|process| convert(describe(target, process)))
                     .collect();
                 // SAFETY: NVML's contract.
-                unsafe { put_list(count, out, &list) }
+                unsafe { put_list(count, out, &list, target.gpu().listed) }
             })
         }
     )*};
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
             return Err(Code::INSUFFICIENT_SIZE);
         }
         // SAFETY: NVML's contract.
-        unsafe { put_list(count, out, &samples) }
+        unsafe { put_list(count, out, &samples, None) }
     })
 }
 
@@ -146,6 +147,17 @@ pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
 /// `last_seen`.
 fn samples(target: &Target, last_seen: u64) -> Vec<nvmlProcessUtilizationSample_t> {
     let now = now() / SAMPLE_PERIOD * SAMPLE_PERIOD;
+    if let Some(samples) = &target.gpu().samples {
+        let samples = samples.iter().map(|sample| nvmlProcessUtilizationSample_t {
+            pid: sample.pid,
+            timeStamp: sample.time.unwrap_or(now),
+            smUtil: sample.sm,
+            memUtil: sample.mem,
+            encUtil: 0,
+            decUtil: 0,
+        });
+        return samples.filter(|sample| sample.timeStamp > last_seen).collect();
+    }
     if now <= last_seen {
         return Vec::new();
     }

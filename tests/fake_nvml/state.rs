@@ -3,6 +3,7 @@
 //! Calls check the file for changes, at most once every few milliseconds. There is no thread for this, because the
 //! library may be unloaded at any time.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ struct State {
     sessions: AtomicU32,
     /// The driver's generation when the first session began.
     generation: AtomicU32,
+    /// When each GPU was first called since the session began.
+    woken: Mutex<BTreeMap<usize, Instant>>,
 }
 
 /// Identifies a version of the file: an atomic rename changes the inode.
@@ -64,6 +67,7 @@ impl State {
             looked: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
             generation: AtomicU32::new(0),
+            woken: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -151,8 +155,25 @@ pub fn begin_session(scenario: &Scenario) -> Result<(), Code> {
     }
     if STATE.sessions.fetch_add(1, Ordering::AcqRel) == 0 {
         STATE.generation.store(scenario.driver.generation, Ordering::Release);
+        STATE.woken.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
     Ok(())
+}
+
+/// Returns the time that `nvmlInit` needs now.
+pub fn init_delay(scenario: &Scenario) -> Duration {
+    let is_first = STATE.sessions.load(Ordering::Acquire) == 0;
+    Duration::from_millis(if is_first { scenario.driver.wake_ms } else { 0 })
+}
+
+/// Returns the time until this GPU is awake.
+pub fn wake_delay(scenario: &Scenario, gpu: usize) -> Duration {
+    let needed = Duration::from_millis(scenario.gpu.get(gpu).map_or(0, |gpu| gpu.wake_ms));
+    if needed.is_zero() {
+        return needed;
+    }
+    let mut woken = STATE.woken.lock().unwrap_or_else(PoisonError::into_inner);
+    needed.saturating_sub(woken.entry(gpu).or_insert_with(Instant::now).elapsed())
 }
 
 pub fn end_session() -> Result<(), Code> {

@@ -126,13 +126,23 @@ numbers! { gpu!
 
     /// Default: on if there are instances.
     mig_mode: Option<bool> = None,
+    /// Mode after the next reset. Default: the current one.
+    mig_pending: Option<bool> = None,
     mig_supported: bool = true,
     max_mig: u32 = 7,
     mig: Vec<Mig> = Vec::new(),
 
+    /// The count of every process list, if it is not the number of its entries. The entries beyond are zeros.
+    listed: Option<u32> = None,
+    /// Utilization samples of the driver, instead of one for each busy process.
+    samples: Option<Vec<Sample>> = None,
+
     event_types: u64 = 0xff9f,
     /// Field values by id. They override values from other keys.
     fields: BTreeMap<String, Number> = BTreeMap::new(),
+
+    /// Milliseconds that this GPU needs to wake after the session began. All calls about it wait for that, asleep.
+    wake_ms: u64 = 0,
 
     wobble: Option<bool> = None,
     errors: Errors = Errors::new(),
@@ -145,6 +155,20 @@ numbers! { gpu!
 pub enum Number {
     Whole(i64),
     Real(f64),
+}
+
+/// A utilization sample, which need not belong to a listed process.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    pub pid: u32,
+    /// Microseconds since 1970. Default: now.
+    #[serde(default)]
+    pub time: Option<u64>,
+    #[serde(default)]
+    pub sm: u32,
+    #[serde(default)]
+    pub mem: u32,
 }
 
 /// One MIG device.
@@ -163,6 +187,9 @@ pub struct Mig {
     pub used: Option<u64>,
     #[serde(default)]
     pub uuid: Option<String>,
+    /// Errors of calls about this instance only.
+    #[serde(default)]
+    pub errors: Errors,
 }
 
 /// PCI buses of the GPUs of an HGX H200, in NVML's order.

@@ -9,13 +9,17 @@
 //! [driver]
 //! version = "580.159.03"
 //! init = "driver_not_loaded"     # what nvmlInit returns; "ok" by default
+//! wake_ms = 2000                 # the first nvmlInit sleeps this long, as without persistence mode
 //! generation = 1                 # raise it: the driver was reloaded, nothing answers until nvmlInit is called again
 //! errors = { process_name = "no_permission" }
+//!
+//! device_count = 4               # what the driver counts; the [[gpu]] have the handles
 //!
 //! [[gpu]]                        # an H200 but for the keys that are written
 //! sm = 97
 //! errors = { power = "not_supported", "*" = "gpu_is_lost" }
 //! hang = ["memory"]              # does not return while this stands here
+//! wake_ms = 2000                 # the GPU sleeps: calls about it wait this long after the first one of a session
 //! mig = [{ profile = "3g.71gb", gi = 2, ci = 0 }]
 //!
 //! [[process]]

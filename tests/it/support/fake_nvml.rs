@@ -78,11 +78,35 @@ impl FakeNvml {
 
     /// Loads this machine's NVML into this process.
     pub fn try_load(&self) -> Result<Nvml, NvmlError> {
+        Nvml::builder().lib_path(&self.library_copy()).init()
+    }
+
+    /// Returns the path of this machine's own copy of the library, for loading it into this process.
+    pub fn library_copy(&self) -> OsString {
         let copy = self.dir.path().join("libnvidia-ml.so.1");
         if !copy.exists() {
             fs::copy(library(), &copy).unwrap();
         }
-        Nvml::builder().lib_path(copy.as_os_str()).init()
+        copy.into()
+    }
+
+    /// Returns the path of a copy of the library without these symbols, as of an older driver. Their names are changed in
+    /// the table of symbols.
+    pub fn library_without(&self, symbols: &[&str]) -> OsString {
+        let mut bytes = fs::read(library()).unwrap();
+        for symbol in symbols {
+            let name = format!("\0{symbol}\0");
+            let is_here = |bytes: &[u8]| {
+                bytes.windows(name.len()).position(|window| window == name.as_bytes())
+            };
+            assert!(is_here(&bytes).is_some(), "{symbol} is not in the library");
+            while let Some(at) = is_here(&bytes) {
+                bytes[at + 1] = b'X';
+            }
+        }
+        let copy = self.dir.path().join("libnvidia-ml.so.old");
+        fs::write(&copy, bytes).unwrap();
+        copy.into()
     }
 
     /// Returns the calls made so far.
