@@ -19,6 +19,7 @@ use super::fields::FieldMap;
 use super::log::{CONTEXT, LogFindings, LogReader, Sighting, TextSource};
 
 const XID_CARD: &str = "xid-other";
+const GPU_LOST_CARD: &str = "xid-79-off-bus";
 const OOM_KILL_CARD: &str = "host-oom-killer";
 const MAX_NAME: usize = 64;
 
@@ -49,6 +50,17 @@ impl<'a> KernelReport<'a> {
         if let Some(pid) = pid {
             report.value(", pid=", "pid", pid.0);
         }
+        report
+    }
+
+    /// Returns the report of a GPU that the driver has lost without an Xid.
+    pub fn gpu_lost(pci_bus: Option<&str>) -> Self {
+        let mut report = Self { card: Some(GPU_LOST_CARD), ..Self::default() };
+        match pci_bus {
+            Some(bus) => report.value("NVML reports that GPU ", "pci_bus", bus),
+            None => report.text.to_mut().push_str("NVML reports that a GPU"),
+        }
+        report.text.to_mut().push_str(" is lost");
         report
     }
 

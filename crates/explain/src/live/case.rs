@@ -76,6 +76,8 @@ pub struct LiveCase {
     last: Mono,
     members: BTreeMap<ProcessKey, CaseMember>,
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
+    /// GPU that the driver has lost, if that is the failure.
+    lost: Option<GpuUuid>,
     scene: Arc<Scene>,
     /// Memory of the observations, without the scene.
     bytes: usize,
@@ -155,6 +157,7 @@ impl LiveCase {
             group,
             members: BTreeMap::new(),
             xids: Vec::new(),
+            lost: None,
             bytes: 0,
             findings_bytes: 0,
             scene_bytes: 0,
@@ -280,6 +283,10 @@ impl LiveCase {
         self.xids.iter().any(is_match)
     }
 
+    pub fn has_xid_on(&self, gpu: Option<&GpuUuid>) -> bool {
+        self.xids.iter().any(|(_, at, _)| at.as_ref() == gpu)
+    }
+
     /// Returns the GPU of the case, if the case is not attributed to a process.
     pub fn gpu(&self) -> Option<&GpuUuid> {
         self.key.gpu.as_ref()
@@ -316,6 +323,10 @@ impl LiveCase {
         self.bytes += bytes;
         let mut is_added = match &event.observation {
             Observation::Xid(xid) => self.add_xid(event, xid),
+            Observation::Health(_) => {
+                self.lost = event.gpu.clone();
+                true
+            }
             _ => true,
         };
         let Some(process) = event.process else {
@@ -522,7 +533,12 @@ impl LiveCase {
             let name = exit.last.as_ref().map(|last| last.name.as_str());
             Some(KernelReport::oom_kill(key.pid, name))
         });
-        xids.chain(kills).collect()
+        let lost = self.lost.iter().map(|uuid| {
+            let known = gpus.iter().find(|gpu| gpu.uuid == *uuid);
+            let bus = known.and_then(|gpu| gpu.board.pci_bus.value());
+            KernelReport::gpu_lost(bus.map(String::as_str))
+        });
+        xids.chain(lost).chain(kills).collect()
     }
 
     /// Diagnoses a failed allocation from memory figures alone. Used if the OOM counter increased but gputop found no

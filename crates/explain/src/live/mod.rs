@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use gputop_model::event::{Event, GpuAtOom, Observation};
 use gputop_model::frame::Frame;
+use gputop_model::gpu::HealthState;
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::host::Hello;
 use gputop_model::incident_key::IncidentKey;
@@ -51,6 +52,9 @@ use super::catalogue::Catalogue;
 /// holders are read only while memory use is growing.
 const MAX_HOLDERS_AGE: Millis = Millis(60 * 60_000);
 const MAX_CASES: usize = 200;
+/// Time after which a lost GPU is an incident. A reloaded driver is read again after five seconds.
+const LOST_TIMEOUT: Millis = Millis(12_000);
+const MAX_LOST: usize = 256;
 /// Maximum memory of the observations in all cases. The oldest cases are dropped first.
 const MAX_CASES_BYTES: usize = 16 << 20;
 /// Maximum number of processes whose memory holders are kept, and their maximum memory.
@@ -75,6 +79,8 @@ pub struct Observer {
     /// GPU index of each process that the driver lists on exactly one GPU.
     gpu_indices: HashMap<ProcessKey, u32>,
     cases: Vec<LiveCase>,
+    /// GPUs that were lost and for which no incident was reported yet.
+    lost: Vec<Event>,
     /// Latest reading of the memory holders of each process, most recently read process last.
     holders: Newest<Arc<HolderSummary>>,
     now: Mono,
@@ -90,6 +96,7 @@ impl Default for Observer {
             known: HashMap::new(),
             gpu_indices: HashMap::new(),
             cases: Vec::new(),
+            lost: Vec::new(),
             holders: Newest::new(MAX_HOLDERS, MAX_HOLDERS_BYTES),
             now: Mono(0),
         }
@@ -143,9 +150,41 @@ impl Observer {
         let now = self.now;
         let settled: Vec<usize> =
             (0..self.cases.len()).filter(|&i| self.cases[i].settles(now)).collect();
-        let revisions = settled.into_iter().filter_map(|i| self.conclude(i)).collect();
+        let mut revisions: Vec<Record> =
+            settled.into_iter().filter_map(|i| self.conclude(i)).collect();
+        revisions.extend(self.lost_gpus(frame));
         self.cases.retain(|case| !case.is_over(now));
         revisions
+    }
+
+    /// Opens a case for each GPU that has been lost for a while, unless an Xid explains that already. A GPU that was
+    /// never read, or that comes back after a driver reload, is no incident.
+    fn lost_gpus(&mut self, frame: &Frame) -> Vec<Record> {
+        let is_lost = |event: &Event| {
+            let mut gpus = frame.gpus.iter();
+            let gpu = gpus.find(|gpu| Some(&gpu.uuid) == event.gpu.as_ref());
+            gpu.is_some_and(|gpu| {
+                gpu.health.state == HealthState::Lost && gpu.processes_at.is_some()
+            })
+        };
+        let now = frame.mono;
+        let is_due = |event: &&Event| now.since(event.mono) >= LOST_TIMEOUT && is_lost(event);
+        let due: Vec<Event> = self.lost.iter().filter(is_due).cloned().collect();
+        self.lost.retain(|event| {
+            now.since(event.mono) < LOST_TIMEOUT || is_lost(event) && !due.contains(event)
+        });
+        let mut records = Vec::new();
+        for event in due {
+            if self.cases.iter().any(|case| case.has_xid_on(event.gpu.as_ref())) {
+                continue;
+            }
+            let index = self.case_of(&event);
+            self.set_scene(index, &event);
+            if self.cases[index].add(&event, None) {
+                records.extend(self.conclude(index));
+            }
+        }
+        records
     }
 
     /// Forgets all processes that are not in the newest frame, if the known ones take too much memory. A host can report
@@ -274,6 +313,13 @@ impl Observer {
             return self.event(&event);
         }
         self.now = self.now.max(event.mono);
+        if let Observation::Health(change) = &event.observation {
+            self.lost.retain(|lost| lost.gpu != event.gpu);
+            if change.state == HealthState::Lost && self.lost.len() < MAX_LOST {
+                self.lost.push(event.clone());
+            }
+            return Vec::new();
+        }
         let index = match &event.observation {
             Observation::Xid(xid) => {
                 self.owner_of(event, xid).or_else(|| Some(self.case_of(event)))
