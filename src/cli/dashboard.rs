@@ -42,6 +42,9 @@ pub struct Args {
     push: PushArgs,
     #[command(flatten)]
     allowed: AllowedActions,
+    /// Wake GPUs that sleep because nothing uses them, and keep them awake
+    #[arg(long)]
+    wake: bool,
 }
 
 /// Maximum time to wait for the driver before the dashboard opens without GPU data.
@@ -53,14 +56,14 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {
         Ok([target]) => remote_host(target, args, settings, &runtime),
-        Err(targets) if targets.is_empty() => this_host(settings, &runtime),
+        Err(targets) if targets.is_empty() => this_host(args, settings, &runtime),
         Err(targets) => fleet(targets, args, settings, &runtime),
     }
 }
 
 /// Returns an error, because a client build can show only remote hosts.
 #[cfg(not(local))]
-fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
+fn this_host(_: &Args, _: &Settings, _: &Runtime) -> Result<u8> {
     bail!(
         "cannot show this host: {}. Name a host (`gputop HOST`), or run `gputop demo`",
         NO_COLLECTORS
@@ -69,9 +72,10 @@ fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
 
 /// Shows this host. If no GPU can be read, shows the reason and plays the built-in recording.
 #[cfg(local)]
-fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
+fn this_host(args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
         permissions: Permissions::readonly(settings.values.readonly),
+        keeps_gpus_awake: args.wake,
         ..agent_options(settings.values.interval)
     })?;
     let mut host = MonitoredHost::new(settings.app(None), source);
@@ -183,6 +187,15 @@ pub fn why_no_gpus(frame: &Frame) -> Option<String> {
     // While the driver is still loading, the dashboard opens and waits for it.
     (why.reason != Reason::NotRead).then(|| why.to_string())
 }
+
+/// No GPU of a host has answered in time.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no answer from the NVIDIA driver within {} s: it may be hung, and `nvidia-smi` may hang too. Check `dmesg` for Xid \
+     errors. If the GPUs only need that long to start, keep the driver loaded: nvidia-smi -pm 1",
+    .0.as_secs()
+)]
+pub(super) struct NoAnswer(pub(super) Duration);
 
 /// Shows a single screen that needs no host.
 pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {

@@ -7,6 +7,7 @@ use color_eyre::eyre::bail;
 use gputop_model::{Frame, Gpu, Millis};
 
 use super::print::print;
+use super::settings::agent_options;
 use super::{dashboard, once};
 use crate::export::status_line;
 
@@ -24,13 +25,21 @@ pub struct Args {
 /// Sampling interval. One frame is enough, because the first one contains everything that the status line shows. That
 /// frame waits for process data, but for at most a quarter of the interval.
 const SAMPLE_INTERVAL: Millis = Millis(80);
-/// Maximum wait for the driver. Status bars are redrawn every few seconds, so a longer wait is pointless.
-const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum wait for the driver and for GPUs that have to wake. Status bars are redrawn every few seconds, so a longer
+/// wait is pointless.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Args) -> Result<u8> {
-    let has_gpus =
-        |frame: &Frame, _| !frame.gpus.is_empty() || dashboard::why_no_gpus(frame).is_some();
-    let (_, frame) = once::frame(SAMPLE_INTERVAL, DRIVER_TIMEOUT, has_gpus)?;
+    let is_complete = |frame: &Frame, _| {
+        let have_answered = !frame.gpus.is_empty() && frame.gpus.iter().all(Gpu::has_answered);
+        have_answered || dashboard::why_no_gpus(frame).is_some()
+    };
+    // A status bar never wakes a GPU.
+    let options = agent_options(SAMPLE_INTERVAL);
+    let (_, frame) = match once::frame(options, DRIVER_TIMEOUT, is_complete) {
+        Ok(sample) => sample,
+        Err(error) => return once::no_sample(error),
+    };
     if let Some(why) = dashboard::why_no_gpus(&frame) {
         super::print::say(&format!("gputop: {why}\n"));
         return Ok(1);

@@ -1,21 +1,22 @@
 //! `gputop once`: prints one sample as a table, JSON or CSV, or a report at each interval.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use color_eyre::Result;
-use color_eyre::eyre::{OptionExt, bail};
+use color_eyre::eyre::OptionExt;
+use color_eyre::{Report, Result};
 use gputop_model::document::Document;
 use gputop_model::gpu::UnattributedCause;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
 use gputop_model::text::Escaped;
-use gputop_model::{Frame, Hello, Millis, Reason};
+use gputop_model::{Frame, Gpu, Hello, Millis, Reason};
 
 use super::async_runtime::runtime;
-use super::dashboard;
+use super::dashboard::{self, NoAnswer};
 use super::print::{print, print_json, write_out};
 use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal};
+use crate::collect::agent::Options;
 use crate::collect::local;
 use crate::dashboard::host_state::HostState;
 use crate::export::{self, report, tables};
@@ -32,6 +33,9 @@ pub struct Args {
     /// Print a report in sentences at each interval until interrupted, for screen readers and logs
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     watch: bool,
+    /// Wake GPUs that sleep because nothing uses them, and keep them awake
+    #[arg(long)]
+    wake: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -48,9 +52,13 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(3_700);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if args.watch {
-        return watch(settings);
+        return watch(args, settings);
     }
-    let (hello, frame) = frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_complete)?;
+    let options = Options { keeps_gpus_awake: args.wake, ..agent_options(RATE_INTERVAL) };
+    let (hello, frame) = match frame(options, DRIVER_TIMEOUT, is_complete) {
+        Ok(sample) => sample,
+        Err(error) => return no_sample(error),
+    };
     if let Some(why) = dashboard::why_no_gpus(&frame) {
         if args.json {
             print_json(&Document::new(&hello, frame, None))?;
@@ -73,15 +81,18 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 }
 
 /// Prints a report at each interval until interrupted.
-fn watch(settings: &Settings) -> Result<u8> {
+fn watch(args: &Args, settings: &Settings) -> Result<u8> {
     let runtime = runtime()?;
-    let mut source = local::start(agent_options(settings.values.interval))?;
+    let options =
+        Options { keeps_gpus_awake: args.wake, ..agent_options(settings.values.interval) };
+    let mut source = local::start(options)?;
     let mut host = HostState::new(None);
     let mut frames = 0;
+    let started = Instant::now();
     loop {
         let update = async { tokio::time::timeout(WATCH_TIMEOUT, source.next()).await };
         let Ok(update) = runtime.block_on(update) else {
-            bail!(no_answer(WATCH_TIMEOUT));
+            return no_sample(NoAnswer(WATCH_TIMEOUT).into());
         };
         let update = update.ok_or_eyre(NO_SAMPLE)?;
         let is_frame = matches!(update, Update::Frame(_));
@@ -94,9 +105,8 @@ fn watch(settings: &Settings) -> Result<u8> {
             return Ok(1);
         }
         frames += 1;
-        if is_complete(&host.frame, frames)
-            && !write_out(&Escaped(&report::of(&host, &settings.theme.zone)).to_string())?
-        {
+        let is_due = is_complete(&host.frame, frames) || started.elapsed() > DRIVER_TIMEOUT;
+        if is_due && !write_out(&Escaped(&report::of(&host, &settings.theme.zone)).to_string())? {
             return Ok(0);
         }
     }
@@ -108,43 +118,49 @@ const NEXT_STEPS: &str = "Run `gputop doctor` for details, `gputop demo` to see 
 const NO_SAMPLE: &str =
     "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
 
-/// Returns the first sample of this host that `is_enough` accepts. `is_enough` receives the frame and the number of
-/// frames so far.
+/// Prints the reason why there is no sample, and returns the exit code 1. Returns any other error.
+pub(super) fn no_sample(error: Report) -> Result<u8> {
+    if !error.is::<NoAnswer>() {
+        return Err(error);
+    }
+    super::print::say(&format!("gputop: {error}\n"));
+    Ok(1)
+}
+
+/// Returns the first sample of this host that `is_enough` accepts, or at the timeout the latest one if a GPU has
+/// answered. `is_enough` receives the frame and the number of frames so far.
 pub(super) fn frame(
-    interval: Millis,
+    options: Options,
     timeout: Duration,
     is_enough: impl Fn(&Frame, u32) -> bool,
 ) -> Result<(Arc<Hello>, Arc<Frame>)> {
     let runtime = runtime()?;
-    let mut source = local::start(agent_options(interval))?;
-    let sample = sample(&mut source, is_enough);
+    let mut source = local::start(options)?;
+    let mut latest = (Arc::default(), Arc::default());
+    let sample = sample(&mut source, is_enough, &mut latest);
     let sample = runtime.block_on(async { tokio::time::timeout(timeout, sample).await });
-    let Ok(sample) = sample else {
-        bail!(no_answer(timeout));
-    };
-    sample.ok_or_eyre(NO_SAMPLE)
+    match sample {
+        Ok(is_complete) => is_complete.map(|()| latest).ok_or_eyre(NO_SAMPLE),
+        Err(_) if latest.1.gpus.iter().any(Gpu::has_answered) => Ok(latest),
+        Err(_) => Err(NoAnswer(timeout).into()),
+    }
 }
 
-fn no_answer(timeout: Duration) -> String {
-    format!(
-        "no answer from the NVIDIA driver within {} s: it may be hung, and `nvidia-smi` may hang too. Check `dmesg` for Xid errors",
-        timeout.as_secs()
-    )
-}
-
+/// Stores updates in `latest` until `is_enough` accepts a frame. Returns `None` if the source ends before that.
 async fn sample(
     source: &mut Source,
     is_enough: impl Fn(&Frame, u32) -> bool,
-) -> Option<(Arc<Hello>, Arc<Frame>)> {
-    let mut hello = Arc::default();
+    latest: &mut (Arc<Hello>, Arc<Frame>),
+) -> Option<()> {
     let mut frames = 0;
     while let Some(update) = source.next().await {
         match update {
-            Update::Hello(new) => hello = new,
+            Update::Hello(hello) => latest.0 = hello,
             Update::Frame(frame) => {
                 frames += 1;
-                if is_enough(&frame, frames) {
-                    return Some((hello, frame));
+                latest.1 = frame;
+                if is_enough(&latest.1, frames) {
+                    return Some(());
                 }
             }
             _ => {}
@@ -153,11 +169,14 @@ async fn sample(
     None
 }
 
-/// Returns true if a frame is complete. On a host with GPUs, this is the second frame, because rates need two. On a
-/// host without GPUs, it is the first.
+/// Returns true if a frame is complete. On a host with GPUs, this is the second frame, because rates need two, once all
+/// GPUs have answered: a GPU may need seconds to wake. On a host without GPUs, it is the first.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
         return dashboard::why_no_gpus(frame).is_some();
+    }
+    if !frame.gpus.iter().all(Gpu::has_answered) {
+        return false;
     }
     let is_waiting = frame
         .processes

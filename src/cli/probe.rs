@@ -16,9 +16,10 @@ use gputop_model::{
 };
 
 use super::print::{print, print_json};
-use super::settings::{limit_argument, size_argument};
+use super::settings::{agent_options, limit_argument, size_argument};
 use super::{dashboard, once};
 use crate::collect;
+use crate::collect::agent::Options;
 use crate::export;
 
 #[derive(Debug, clap::Args)]
@@ -120,7 +121,8 @@ pub(super) fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
         let has_gpus = !frame.gpus.is_empty() && frames >= 2 && (is_known || frames > 10);
         has_gpus || dashboard::why_no_gpus(frame).is_some()
     };
-    let (_, frame) = once::frame(SAMPLE_INTERVAL, once::DRIVER_TIMEOUT, is_enough)?;
+    let options = Options { keeps_gpus_awake: true, ..agent_options(SAMPLE_INTERVAL) };
+    let (_, frame) = once::frame(options, once::DRIVER_TIMEOUT, is_enough)?;
     Ok(frame)
 }
 

@@ -28,6 +28,8 @@ use super::settings::{
 };
 use super::targets::HostArgs;
 #[cfg(local)]
+use crate::collect::agent::Options;
+#[cfg(local)]
 use crate::collect::local;
 use crate::incident::{IncidentSink, WatchResult, Watcher};
 use crate::source::layout::FILE_EXTENSION;
@@ -50,6 +52,9 @@ pub struct Args {
     /// Overwrite existing recordings
     #[arg(long)]
     force: bool,
+    /// Wake GPUs that sleep because nothing uses them, and keep them awake
+    #[arg(long)]
+    wake: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Set the time between memory maps of PyTorch's pools, such as 1m, or `off` for no maps [default: 1m, longer if
@@ -131,7 +136,9 @@ fn source(target: Option<Target>, args: &Args, settings: &Settings) -> Result<So
             Ok(remote::start(connection)?)
         }
         #[cfg(local)]
-        None => Ok(local::start(agent_options(interval))?),
+        None => {
+            Ok(local::start(Options { keeps_gpus_awake: args.wake, ..agent_options(interval) })?)
+        }
         #[cfg(not(local))]
         None => bail!(
             "cannot record this host: {}. Name a host: `gputop record HOST`",

@@ -42,6 +42,7 @@ impl HostReader {
             at: now,
             cpu: self.cpu.clone(),
             cores: cores(system),
+            page_cache: page_cache(),
             load: load(),
             ..memory(system)
         }
@@ -82,6 +83,17 @@ fn memory(system: &System) -> Host {
         swap_used: read(system.used_swap()),
         ..Host::default()
     }
+}
+
+fn page_cache() -> Reading<Bytes> {
+    let text = fs::read("/proc/meminfo").unwrap_or_default();
+    let line = text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"Cached:"));
+    let kib = line.and_then(|line| {
+        let digits = line.trim_ascii().split(|&b| b == b' ').next()?;
+        std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
+    });
+    let bytes = kib.map(|kib| Bytes(kib.saturating_mul(1_024)));
+    Reading::or_missing(bytes, Reason::Unknown, "cannot read /proc/meminfo")
 }
 
 fn load() -> Reading<Vec<f64>> {

@@ -195,6 +195,8 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     let since = gpu.health.since.map_or(Millis(0), |since| frame.mono.since(since));
     match gpu.health.state {
         HealthState::Lost => add(Emphasis::Bad, format!("LOST {} ago", span_text(since))),
+        HealthState::Asleep => add(Emphasis::Dim, "asleep".into()),
+        HealthState::Denied => add(Emphasis::Dim, "not yours".into()),
         HealthState::Silent => add(Emphasis::Bad, format!("no answer {}", span_text(since))),
         _ => {}
     }
@@ -246,6 +248,8 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
 pub const BAR: &str = "VRAM";
 /// Title of the column with a chart of the SM use in the last two minutes.
 pub const SPARK: &str = "SM 2 MIN";
+/// Title of the column with the most urgent note.
+pub const NOTE: &str = "NOTE";
 
 /// Columns for GPU metrics, shown between the memory and notes columns.
 pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
@@ -294,7 +298,7 @@ const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
         6,
         2,
         |row, _| bytes(row.memory().taken()),
-        "Memory in use in GiB, including memory reserved by the driver.",
+        "Memory in use in GiB, including what the driver reserves (about 0.6 GiB), which nvidia-smi counts separately.",
     ),
     Column::right(
         "FREE",
@@ -314,7 +318,7 @@ const STATE_COLUMNS: [Column<GpuRow>; 2] = [
         "Current PCIe generation and width. An idle GPU lowers the generation.",
     ),
     Column::left(
-        "NOTE",
+        NOTE,
         17,
         3,
         note,

@@ -99,6 +99,17 @@ pub struct HostState {
 }
 
 impl HostState {
+    /// Returns the reason why the process table is empty.
+    pub fn why_no_rows(&self) -> String {
+        if !self.processes.filter.is_empty() {
+            return format!("No process matches `{}`", self.processes.filter);
+        }
+        match self.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
+            Some(why) => format!("Process list not available: {why}"),
+            None => "No process uses a GPU".into(),
+        }
+    }
+
     pub fn new(recording: Option<Recording>) -> Self {
         Self {
             hello: Arc::default(),

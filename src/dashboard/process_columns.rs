@@ -58,6 +58,9 @@ fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
         RunState::Stopped => Cell::new(format!("stopped: {command}"), Emphasis::Warn),
         _ => match row.warning() {
             Some(warning) => Cell::new(format!("{}: {command}", warning.word()), Emphasis::Warn),
+            None if row.command().value().is_none() => {
+                Cell::new(row.why_no_command(), Emphasis::Dim)
+            }
             None => Cell::text(command),
         },
     }

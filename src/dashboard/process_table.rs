@@ -119,6 +119,7 @@ impl ProcessTable {
                     .then(|| column_at(GROWTH))
                     .flatten(),
             ],
+            ..ColumnChoice::default()
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gputop_allocator::fits::{FitConditions, Fits};
 use gputop_allocator::warnings::NoteKind;
 use gputop_model::frame::Frame;
-use gputop_model::gpu::{Gpu, GpuProcess, HealthState};
+use gputop_model::gpu::{Gpu, GpuProcess, HealthState, Unattributed, UnattributedCause};
 use gputop_model::pool::{Pool, PoolStats};
 use gputop_model::process::{Process, ProcessKey, RunState, without_interpreter};
 use gputop_model::reading::{Missing, Reading, Reason};
@@ -433,6 +433,22 @@ impl ProcessRow {
                 Reading::Missing(why) => Reading::Missing(why.clone()),
             },
             None => Reading::Missing(self.why_no_facts()),
+        }
+    }
+
+    /// Returns in a few words why there is no command line: `no such process`.
+    pub fn why_no_command(&self) -> &'static str {
+        let is_outside = |part: &Unattributed| part.cause == UnattributedCause::OutsideContainer;
+        let is_in_container =
+            || self.gpu().is_some_and(|gpu| gpu.unattributed.iter().any(is_outside));
+        match self.command().why() {
+            Some(why) if why.hint.as_deref().is_some_and(|hint| hint.contains("hidepid")) => {
+                "hidden by hidepid"
+            }
+            Some(why) if why.reason == Reason::Denied => "no permission",
+            Some(_) if is_in_container() => "outside this container",
+            Some(why) if why.reason == Reason::Gone => "no such process",
+            _ => "unknown",
         }
     }
 

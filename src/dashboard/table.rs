@@ -210,6 +210,8 @@ pub struct ColumnChoice {
     pub hidden: Hidden,
     /// Columns that are more useful than usual for these rows.
     pub promoted: [Option<usize>; 2],
+    /// A column that may take this width of what the flexible column has beyond its minimum.
+    pub widened: Option<(usize, u16)>,
 }
 
 /// Position of a column in a table of a certain width.
@@ -273,10 +275,16 @@ pub fn place<T: ?Sized>(
         used += need;
     }
     let spare = width - used;
+    let is_widened = |i: usize| choice.widened.filter(|(column, _)| *column == i && chosen[i]);
+    let wider = |i: usize| {
+        is_widened(i).map_or(0, |(_, wanted)| wanted.saturating_sub(columns[i].width).min(spare))
+    };
+    let taken: u16 = (0..columns.len()).map(wider).sum();
     let mut at = x;
     let mut placed = Vec::new();
     for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
-        let width = column.width + if column.align.is_flexible() { spare } else { 0 };
+        let flexible = if column.align.is_flexible() { spare - taken } else { 0 };
+        let width = column.width + flexible + wider(i);
         placed.push(Placed { column: i, x: at, width });
         at += width + 1;
     }

@@ -5,7 +5,7 @@
 //! as ` ! 3 too hot` are dropped last.
 
 use gputop_model::frame::Frame;
-use gputop_model::gpu::Gpu;
+use gputop_model::gpu::{Gpu, HealthState};
 use gputop_model::units::Bytes;
 
 use crate::dashboard::emphasis::Emphasis;
@@ -13,6 +13,9 @@ use crate::dashboard::gpu_columns::notes;
 
 /// Returns the most detailed form that fits `width`. If none fits, the shortest is truncated.
 pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
+    if let Some(words) = without_values(gpus) {
+        return words.chars().take(width).collect();
+    }
     let forms: [fn(&[&Gpu], &Frame) -> String; 4] = [each_gpu, share_of_each, sums, shortest];
     let mut lines = forms.into_iter().map(|form| ascii(&form(gpus, frame)));
     lines.find(|line| line.len() <= width).unwrap_or_else(|| {
@@ -27,8 +30,27 @@ fn ascii(line: &str) -> String {
     line.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' }).collect()
 }
 
+/// Returns `2 GPUs asleep` or `1 GPU not yours`, if all GPUs are in that state, in which they have no values.
+fn without_values(gpus: &[&Gpu]) -> Option<String> {
+    let words = state_words(gpus.first()?)?;
+    let is_same = |gpu: &&Gpu| state_words(gpu) == Some(words);
+    let count = if gpus.len() == 1 { "1 GPU".into() } else { format!("{} GPUs", gpus.len()) };
+    gpus.iter().all(is_same).then(|| format!("{count} {words}"))
+}
+
+fn state_words(gpu: &Gpu) -> Option<&'static str> {
+    match gpu.health.state {
+        HealthState::Asleep => Some("asleep"),
+        HealthState::Denied => Some("not yours"),
+        _ => None,
+    }
+}
+
 fn each_gpu(gpus: &[&Gpu], frame: &Frame) -> String {
     let line = |gpu: &&Gpu| {
+        if let Some(words) = state_words(gpu) {
+            return format!("{} {words}", gpu.index);
+        }
         let note = warning(&[gpu], frame).map_or(String::new(), |(_, words)| format!(" ! {words}"));
         let (sm, hot) = (mean_sm(&[gpu]), hottest(&[gpu]));
         format!("{} {} sm {sm} {hot}{note}", gpu.index, memory(&[gpu]))
@@ -47,7 +69,10 @@ fn sums(gpus: &[&Gpu], frame: &Frame) -> String {
     let (sm, hot) = (mean_sm(gpus), hottest(gpus));
     let count = match gpus {
         [gpu] => gpu.index.to_string(),
-        gpus => format!("{} GPUs", gpus.len()),
+        gpus => {
+            let counted = gpus.iter().filter(|gpu| state_words(gpu).is_none()).count();
+            format!("{counted} GPUs")
+        }
     };
     format!("{count} {} sm {sm} {hot}{}", memory(gpus), worst(gpus, frame))
 }
@@ -60,7 +85,9 @@ fn shortest(gpus: &[&Gpu], frame: &Frame) -> String {
 /// Returns used and total memory, such as `118.6/141G 84%`, or a dash unless every GPU reports its memory.
 fn memory(gpus: &[&Gpu]) -> String {
     let Some((used, total)) = used_and_total(gpus) else {
-        return "-".into();
+        // A GPU that shares the host's memory has no total.
+        let used = gpus.iter().find(|_| gpus.len() == 1).and_then(|gpu| gpu.memory.used.get());
+        return used.map_or_else(|| "-".into(), |used| format!("{:.1}G", used.as_gib()));
     };
     let share = share(gpus).map_or_else(|| "-".into(), |share| format!("{share}%"));
     let decimals = usize::from(used.as_gib() < 999.95);
@@ -68,7 +95,9 @@ fn memory(gpus: &[&Gpu]) -> String {
 }
 
 fn used_and_total(gpus: &[&Gpu]) -> Option<(Bytes, Bytes)> {
-    gpus.iter().try_fold((Bytes(0), Bytes(0)), |(used, total), gpu| {
+    // The sum of several GPUs leaves out those that cannot be read.
+    let mut counted = gpus.iter().filter(|gpu| gpus.len() == 1 || state_words(gpu).is_none());
+    counted.try_fold((Bytes(0), Bytes(0)), |(used, total), gpu| {
         let (more_used, more) = (gpu.memory.taken()?, gpu.memory.total.get()?);
         let add = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
         Some((add(used, more_used), add(total, more)))
@@ -123,7 +152,7 @@ fn warning(gpus: &[&Gpu], frame: &Frame) -> Option<(u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gputop_model::gpu::{Health, HealthState, Memory, Throttle};
+    use gputop_model::gpu::{Health, Memory, Throttle};
     use gputop_model::units::{Celsius, Percent};
 
     fn gpu(index: u32, used: u64) -> Gpu {

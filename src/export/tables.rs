@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::glyphs::{ASCII, Glyphs};
 use super::text_width::{columns as columns_of, fit, fit_middle};
-use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, SPARK};
+use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, NOTE, SPARK};
 use crate::dashboard::holder_columns::{HOLDER_COLUMNS, hidden};
 use crate::dashboard::holders::HolderRow;
 use crate::dashboard::host_state::HostState;
@@ -36,11 +36,24 @@ fn gpu_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> 
         SPARK if !row.is_instance() => sparkline(host, row, width, glyphs),
         _ => glyphs.cell_text(&row.cell(column, zone).content).into_owned(),
     };
-    let choice = ColumnChoice::default();
+    // Notes are not cut while there is room.
+    let note = GPU_COLUMNS.iter().position(|column| column.title == NOTE);
+    let widened = note.map(|at| {
+        let text = |row: &GpuRow| {
+            let cell = row.cell(&GPU_COLUMNS[at], zone);
+            columns_of(&glyphs.cell_text(&cell.content))
+        };
+        let longest = rows.iter().map(text).max().unwrap_or(0);
+        (at, u16::try_from(longest).unwrap_or(u16::MAX))
+    });
+    let choice = ColumnChoice { widened, ..ColumnChoice::default() };
     table(&GPU_COLUMNS, &choice, &rows, width, glyphs, heading, cell)
 }
 
 fn process_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
+    if host.processes.rows.is_empty() {
+        return format!(" {}\n", host.why_no_rows());
+    }
     let choice = host.processes.columns(&host.processes.rows);
     plain(PROCESS_COLUMNS, &choice, &host.processes.rows, width, glyphs, zone)
 }

@@ -94,6 +94,7 @@ actions! {
     Incidents: Screens, "incidents", ["i"], "incidents", "List all known incidents";
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored";
     Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; leaves the dashboard while ssh waits for your input";
+    Wake: Screens, "wake", ["a"], "wake", "Wake the GPUs that are asleep; they can sleep again a minute after their last use";
     Probe: Screens, "probe", ["P"], "probe", "Probe how much memory can be allocated on the GPU under the cursor; shows the cost and asks first";
     NextPane: Screens, "next_pane", ["tab"], "switch pane", "Switch between GPUs and processes, or to the next pane of a screen";
     PreviousPane: Screens, "previous_pane", ["backtab"], "previous pane", "Like switching panes, but to the previous pane of a snapshot";

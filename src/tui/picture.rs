@@ -6,6 +6,8 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 
+use crate::export::text_width::columns;
+
 const CELL_WIDTH: usize = 8;
 const CELL_HEIGHT: usize = 17;
 pub const BACKGROUND: &str = "#0f1216";
@@ -136,8 +138,14 @@ fn escape(text: &str) -> String {
 pub fn text_of(buffer: &Buffer) -> String {
     let mut out = String::new();
     for y in buffer.area.top()..buffer.area.bottom() {
-        let line: String =
-            (buffer.area.left()..buffer.area.right()).map(|x| buffer[(x, y)].symbol()).collect();
+        let mut line = String::new();
+        let mut x = buffer.area.left();
+        while x < buffer.area.right() {
+            let symbol = buffer[(x, y)].symbol();
+            line.push_str(symbol);
+            // A wide character also covers the next cell, whose content is not shown.
+            x = x.saturating_add(u16::try_from(columns(symbol)).unwrap_or(1).max(1));
+        }
         out.push_str(line.trim_end());
         out.push('\n');
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use gputop_model::document::{Document, EndedProcess, Shown};
+use gputop_model::gpu::HealthState;
 use gputop_model::incident::Incident;
 use gputop_model::process::ProcessKey;
 use gputop_model::protocol::{Play, Request};
@@ -264,6 +265,17 @@ impl View {
             Action::GoToEnd => jump(app, Play::End),
             Action::Slower => set_speed(app, 0.5),
             Action::Faster => set_speed(app, 2.0),
+            Action::Wake
+                if app
+                    .host
+                    .frame
+                    .gpus
+                    .iter()
+                    .any(|gpu| gpu.health.state == HealthState::Asleep) =>
+            {
+                Effect::Request(Request::Wake)
+            }
+            Action::Wake => Effect::Message("No GPU is asleep".into()),
             Action::Help => self.show(Overlay::Help(Help::default())),
             Action::Redraw => Effect::Redraw,
             Action::Suspend => Effect::Suspend,

@@ -134,7 +134,10 @@ fn read_a_machine() {
     let mut source = gputop::collect::local::start(Options {
         interval: Millis(200),
         library: std::env::var_os("GPUTOP_NVML"),
+        keeps_gpus_awake: false,
+        idle_limit: gputop::collect::agent::MIN_IDLE,
         proc_root: root.join("proc"),
+        sys_root: root.join("sys"),
         container_files: Files { root: root.to_owned(), home: None },
         tmux: None,
         tmux_folder: None,

@@ -57,6 +57,8 @@ mod line;
 mod live_incidents;
 #[cfg(target_os = "linux")]
 mod logs;
+#[cfg(target_os = "linux")]
+mod machines;
 mod many_hosts;
 #[cfg(target_os = "linux")]
 mod mouse;

@@ -385,6 +385,7 @@ fn orders() -> Vec<RequestLine> {
         Request::Detail(process),
         Request::Map(Some((process, 0))),
         Request::Map(None),
+        Request::Wake,
         Request::Stacks(process),
         Request::Holders(Some(process)),
         Request::Holders(None),

@@ -147,7 +147,10 @@ fn collectors_refuse_signals_under_readonly() {
     let options = Options {
         interval: Millis(200),
         library: Some("/nonexistent".into()),
+        keeps_gpus_awake: false,
+        idle_limit: gputop::collect::agent::MIN_IDLE,
         proc_root: "/proc".into(),
+        sys_root: "/sys".into(),
         container_files: Files { root: "/".into(), home: None },
         tmux: None,
         tmux_folder: None,

@@ -52,7 +52,11 @@ pub struct Gpu {
     pub power_cap: Reading<MilliWatts>,
     pub temperature: Reading<Celsius>,
     pub memory_temperature: Reading<Celsius>,
+    /// Speed of the fastest fan. May exceed 100 %.
     pub fan: Reading<Percent>,
+    /// Speed of each fan.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fans: Vec<Reading<Percent>>,
     pub sm_clock: Reading<MegaHertz>,
     pub memory_clock: Reading<MegaHertz>,
     /// Performance state: 0 is the fastest, 15 the slowest.
@@ -78,6 +82,11 @@ pub struct Gpu {
 }
 
 impl Gpu {
+    /// Returns false if the driver has said nothing about this GPU yet: it may still be waking up.
+    pub fn has_answered(&self) -> bool {
+        self.health.state != HealthState::Silent || self.at != Mono::default()
+    }
+
     /// Returns true if the GPU's temperature is within 5 °C of the slowdown temperature.
     fn is_near_slowdown(&self) -> bool {
         let limit = self.board.slowdown_temperature.get();
@@ -104,9 +113,20 @@ pub enum HealthState {
     Silent,
     /// The driver reports that the GPU is lost, or the driver itself is no longer available.
     Lost,
+    /// Nothing uses the GPU, so that it is suspended or may be at any time. Reading it would keep it awake.
+    Asleep,
+    /// The driver denies access to this GPU, which belongs to another job or container.
+    Denied,
     #[default]
     #[serde(other)]
     Unknown,
+}
+
+impl HealthState {
+    /// Returns true if the GPU should respond but does not.
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::Silent | Self::Lost)
+    }
 }
 
 /// Properties of a GPU that do not change while the driver is loaded.
@@ -148,6 +168,10 @@ impl Board {
     }
 }
 
+/// Reason for the missing total of a GPU that has no memory of its own.
+const SHARED_WITH_HOST: &str =
+    "the GPU shares the host's memory, so that it has no total of its own";
+
 /// Device memory as split by `nvmlDeviceGetMemoryInfo_v2`: total = used + reserved + free.
 ///
 /// Drivers before 510 offer only version 1, whose `used` includes the reserved part; `reserved` is then missing.
@@ -162,6 +186,22 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Returns the memory of a GPU whose driver reports none, for this reason.
+    pub fn missing(why: &Missing) -> Self {
+        let missing = || Reading::Missing(why.clone());
+        Self { total: missing(), used: missing(), reserved: missing(), free: missing() }
+    }
+
+    /// Returns the memory of a GPU that has no memory of its own.
+    pub fn shared_with_host() -> Self {
+        Self::missing(&Missing::new(Reason::Unsupported, SHARED_WITH_HOST))
+    }
+
+    /// Returns true if the GPU uses the host's memory (GB10, Jetson).
+    pub fn is_shared_with_host(&self) -> bool {
+        self.total.why().is_some_and(|why| why.hint.as_deref() == Some(SHARED_WITH_HOST))
+    }
+
     /// Removes any memory size larger than the total, so that no bar is drawn from it.
     #[must_use]
     pub fn checked(self) -> Self {

@@ -17,6 +17,8 @@ pub struct Host {
     pub memory_total: Reading<Bytes>,
     /// Total memory minus the memory that programs can still allocate without swapping.
     pub memory_used: Reading<Bytes>,
+    /// File contents that the kernel keeps in memory.
+    pub page_cache: Reading<Bytes>,
     pub swap_total: Reading<Bytes>,
     pub swap_used: Reading<Bytes>,
     /// Load average over 1, 5 and 15 minutes.

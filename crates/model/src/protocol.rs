@@ -165,6 +165,8 @@ pub enum Request {
     /// changes.
     Focus(Option<GpuUuid>),
     Interval(Millis),
+    /// Wake the GPUs that are asleep, and read them until nothing has used them for a while.
+    Wake,
     /// Reconnect now after a lost connection. This request is not sent to the remote host.
     Connect,
     Play(Play),
@@ -191,7 +193,9 @@ impl Request {
             Self::Probe(request) => {
                 Update::Probed(Arc::new(Probe::refused(&request.gpu, why.to_string())))
             }
-            Self::Focus(_) | Self::Interval(_) | Self::Connect | Self::Play(_) => return None,
+            Self::Focus(_) | Self::Interval(_) | Self::Wake | Self::Connect | Self::Play(_) => {
+                return None;
+            }
         })
     }
 }

@@ -14,6 +14,8 @@ pub struct Stat<'a> {
     pub name: &'a [u8],
     pub state: RunState,
     pub parent: Pid,
+    /// True for a thread of the kernel, which never uses a GPU.
+    pub is_kernel_thread: bool,
     /// User and system CPU time in clock ticks.
     pub cpu_ticks: u64,
     pub start: StartTicks,
@@ -36,7 +38,8 @@ impl<'a> Stat<'a> {
         let mut fields = line.get(close + 2..)?.split(|&b| b == b' ');
         let state = run_state(*fields.next()?.first()?);
         let parent = Pid(u32::try_from(number(fields.next()?)?).ok()?);
-        let user = number(fields.nth(14 - 5)?)?;
+        let flags = number(fields.nth(9 - 5)?)?;
+        let user = number(fields.nth(14 - 10)?)?;
         let system = number(fields.next()?)?;
         let start = number(fields.nth(22 - 16)?)?;
         // A kernel thread may report a negative size.
@@ -52,6 +55,7 @@ impl<'a> Stat<'a> {
             name,
             state,
             parent,
+            is_kernel_thread: flags & PF_KTHREAD != 0,
             cpu_ticks: user.checked_add(system)?,
             start: StartTicks(start),
             rss_pages,
@@ -60,6 +64,9 @@ impl<'a> Stat<'a> {
         })
     }
 }
+
+/// Flag of kernel threads (`include/linux/sched.h`).
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 fn number(field: &[u8]) -> Option<u64> {
     if field.is_empty() {
@@ -99,6 +106,7 @@ mod tests {
             name: b"python (x) ) R",
             state: RunState::Blocked,
             parent: Pid(400),
+            is_kernel_thread: false,
             cpu_ticks: 300,
             start: StartTicks(98765),
             rss_pages: 2560,

@@ -14,16 +14,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use color_eyre::Result;
+use gputop_model::Millis;
 use gputop_model::host::PidNamespace;
 use serde::Serialize;
 
 use super::print::{print, print_json};
-use super::settings::{ConfigArgs, ConfigPath, Flags, SettingError, Settings};
+use super::settings::{ConfigArgs, ConfigPath, Flags, SettingError, Settings, agent_options};
+use crate::collect;
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
 use crate::collect::nvml::measure;
 use crate::collect::nvml::schedule::{Due, GROUPS};
+use crate::collect::nvml::sleep::PciGpu;
 use crate::user_files::DirectoryError;
 
 #[derive(Debug, clap::Args)]
@@ -77,7 +80,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
             exits::check_xids(answer.as_ref().map(|answer| answer.xids)),
             check_namespace(),
             requirements::check_allocators(),
-            probe::check_probe(works),
+            probe::check_probe(answer.is_some()),
             exits::check_exits(),
             exits::check_oom_killer(),
             exits::check_kernel_log(),
@@ -115,8 +118,17 @@ struct DriverAnswer {
     xids: (usize, u32),
 }
 
-/// Loads the driver on a thread, so that a hung driver is reported after a timeout.
+/// Loads the driver on a thread, so that a hung driver is reported after a timeout. Does not load it while all GPUs
+/// sleep, because that would wake them.
 fn check_driver() -> (Check, Option<DriverAnswer>) {
+    let gpus = PciGpu::list(&agent_options(Millis(1_000)).sys_root);
+    if !gpus.is_empty() && gpus.iter().all(PciGpu::is_asleep) {
+        let count = gpus.len();
+        let found = format!(
+            "not loaded, because all GPUs ({count}) are asleep; `gputop --wake` wakes them"
+        );
+        return (Check::new("NVIDIA driver", true, found, ""), None);
+    }
     let (send, answer) = std::sync::mpsc::channel();
     let started = Instant::now();
     std::thread::spawn(move || {
@@ -157,6 +169,12 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
 }
 
 fn check_namespace() -> Check {
+    let name = "process names and owners";
+    if let Some(why) = collect::process::hides_others(Path::new("/proc")) {
+        let fix =
+            "sudo mount -o remount,hidepid=invisible,gid=GROUP /proc    (GROUP: a group of yours)";
+        return Check::new(name, false, why, fix);
+    }
     let (works, found, fix) = match hello().namespace {
         PidNamespace::Host => {
             (true, "in the host's PID namespace, so PIDs reported by the driver are valid", "")
@@ -172,7 +190,7 @@ fn check_namespace() -> Check {
             "",
         ),
     };
-    Check::new("process names and owners", works, found, fix)
+    Check::new(name, works, found, fix)
 }
 
 fn check_configuration(flags: &Flags, error: Option<SettingError>) -> Check {

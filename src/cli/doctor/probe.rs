@@ -13,7 +13,7 @@ pub fn check_probe(has_driver: bool) -> Check {
     let frame = if has_driver {
         frame(None).map_err(|why| why.to_string())
     } else {
-        Err("requires the NVIDIA driver".to_owned())
+        Err("requires the NVIDIA driver and a GPU that is awake".to_owned())
     };
     let (works, found) = match frame {
         Ok(frame) => summary(&readiness_by_gpu(&frame)),

@@ -1,7 +1,8 @@
 //! Checks of gputop's own requirements: permission to read allocators, directories for incidents and the hook, ssh.
 
+use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use gputop_peek::memory::access;
 
@@ -9,6 +10,7 @@ use crate::cli::doctor::check::Check;
 use crate::collect::hook;
 use crate::incident::Store;
 use crate::open_files::{Limit, limit};
+use gputop_model::text::visible;
 
 pub fn check_allocators() -> Check {
     let (works, found) = match access::readable_scope(Path::new("/proc")) {
@@ -75,21 +77,41 @@ pub fn check_open_files() -> Check {
 }
 
 pub fn check_ssh() -> Check {
-    let (works, found) = match Command::new("ssh").arg("-V").output() {
-        Ok(output) => {
-            let version = String::from_utf8_lossy(&output.stderr);
-            let version = version.split(',').next().unwrap_or_default().trim();
-            (true, format!("{version} is installed"))
-        }
-        Err(_) => (false, "ssh is not installed; without it, only `via:COMMAND` works".into()),
+    ssh_result(Command::new("ssh").arg("-V").output())
+}
+
+fn ssh_result(output: io::Result<Output>) -> Check {
+    let name = "remote hosts";
+    let Ok(output) = output else {
+        let found = "ssh is not installed; without it, only `via:COMMAND` works";
+        return Check::new(name, false, found.to_owned(), "sudo apt install openssh-client");
     };
-    let fix = if works { "" } else { "sudo apt install openssh-client" };
-    Check::new("remote hosts", works, found, fix)
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let why = visible(text.lines().next().unwrap_or_default().trim().as_bytes(), 200);
+        let found = format!("ssh does not work: {why}; without it, only `via:COMMAND` works");
+        return Check::new(name, false, found, "");
+    }
+    let version = visible(text.split(',').next().unwrap_or_default().trim().as_bytes(), 200);
+    Check::new(name, true, format!("{version} is installed"), "")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ssh_that_fails_does_not_work() {
+        use std::os::unix::process::ExitStatusExt;
+        let output = |code: i32, text: &str| {
+            let status = std::process::ExitStatus::from_raw(code << 8);
+            ssh_result(Ok(Output { status, stdout: Vec::new(), stderr: text.into() }))
+        };
+        let works = output(0, "OpenSSH_9.6p1 Ubuntu, OpenSSL 3.0.13\n");
+        assert_eq!((works.works, &*works.found), (true, "OpenSSH_9.6p1 Ubuntu is installed"));
+        let fails = output(255, "No user exists for uid 54321\n");
+        assert!(!fails.works && fails.found.contains("No user exists for uid 54321"));
+    }
 
     #[test]
     fn reports_that_the_hook_permits_tracing_where_yama_would_deny_it() {

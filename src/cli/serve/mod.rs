@@ -26,6 +26,7 @@ use self::http::NamedListener;
 use self::page::{HostStatus, Page, report};
 use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, prepare_all};
+use super::dashboard::NoAnswer;
 use super::print::{print, say};
 use super::record::stop_requested;
 #[cfg(local)]
@@ -33,7 +34,7 @@ use super::settings::agent_options;
 use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings};
 use super::targets::HostArgs;
 #[cfg(local)]
-use crate::collect::local;
+use crate::collect::{agent, local};
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
 use crate::incident::Watcher;
 use crate::source::remote::{self, Target};
@@ -61,6 +62,9 @@ pub struct Args {
     /// Set how many processes per host have their own metrics; the others are summed
     #[arg(long, value_name = "N", default_value_t = 200)]
     processes: usize,
+    /// Wake GPUs that sleep because nothing uses them, and keep them awake
+    #[arg(long)]
+    wake: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -107,7 +111,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     let (stop, stopped) = watch::channel(());
     let mut followers = JoinSet::new();
     let mut hosts = Vec::new();
-    for (name, source) in sources(targets, interval, &args.push)? {
+    for (name, source) in sources(targets, interval, args)? {
         let watcher =
             if args.once { Watcher::none() } else { Watcher::start(settings.incident_sink())? };
         let (status, latest) = watch::channel(HostStatus::default());
@@ -122,6 +126,9 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         match &args.textfile {
             Some(path) => drop(write_file(path, &text)?),
             None => print(&String::from_utf8_lossy(&text))?,
+        }
+        if page.is_silent() {
+            say(&format!("gputop: {}\n", NoAnswer(ONCE_TIMEOUT)));
         }
         remote::end_all();
         return Ok(if is_complete { 0 } else { 1 });
@@ -156,11 +163,12 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
 fn sources(
     targets: Vec<Target>,
     interval: Millis,
-    push: &PushArgs,
+    args: &Args,
 ) -> Result<Vec<(Option<String>, Source)>> {
     #[cfg(local)]
     if targets.is_empty() {
-        return Ok(vec![(None, local::start(agent_options(interval))?)]);
+        let options = agent::Options { keeps_gpus_awake: args.wake, ..agent_options(interval) };
+        return Ok(vec![(None, local::start(options)?)]);
     }
     #[cfg(not(local))]
     if targets.is_empty() {
@@ -169,7 +177,7 @@ fn sources(
             super::unavailable::NO_COLLECTORS
         );
     }
-    let connections = prepare_all(targets, interval, push, AllowedActions::default());
+    let connections = prepare_all(targets, interval, &args.push, AllowedActions::default());
     let sources = connections.into_iter().map(|connection| {
         let name = visible(connection.target.name().as_bytes(), 60);
         Ok((Some(name), remote::start(connection)?))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gputop_model::newest::Newest;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
-use gputop_model::{Frame, IncidentKey, Link, Record};
+use gputop_model::{Frame, Gpu, IncidentKey, Link, Record};
 use hyper::body::Bytes;
 use tokio::sync::watch;
 
@@ -68,6 +68,10 @@ impl HostStatus {
         } else {
             HostState::Up
         }
+    }
+
+    fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+        self.frame.iter().flat_map(|frame| &frame.gpus)
     }
 
     fn update(&mut self, update: &Update) -> bool {
@@ -185,7 +189,8 @@ impl Page {
         text.get_or_insert_with(|| metrics::text(hosts(), &self.options, format).into()).clone()
     }
 
-    /// Waits until each host has sent a complete sample or cannot be reached. Returns true if at least one host has GPUs.
+    /// Waits until each host has sent a complete sample or cannot be reached. Returns true if at least one GPU has
+    /// answered.
     pub async fn wait_complete(&self, timeout: Duration) -> bool {
         let wait = async {
             for (_, latest) in &self.hosts {
@@ -193,13 +198,26 @@ impl Page {
                 let is_complete = |status: &HostStatus| {
                     status.is_disconnected
                         || status.state() == HostState::NoGpus
-                        || status.frames >= COMPLETE_FRAMES && status.state() == HostState::Up
+                        || status.frames >= COMPLETE_FRAMES
+                            && status.state() == HostState::Up
+                            && status.gpus().all(Gpu::has_answered)
                 };
                 let _ = latest.wait_for(is_complete).await;
             }
         };
         let _ = tokio::time::timeout(timeout, wait).await;
-        self.hosts.iter().any(|(_, latest)| latest.borrow().state() == HostState::Up)
+        self.hosts.iter().any(|(_, latest)| {
+            let status = latest.borrow();
+            status.state() == HostState::Up && status.gpus().any(Gpu::has_answered)
+        })
+    }
+
+    /// Returns true if a host has GPUs, none of which has answered.
+    pub fn is_silent(&self) -> bool {
+        self.hosts.iter().any(|(_, latest)| {
+            let status = latest.borrow();
+            status.state() == HostState::Up && !status.gpus().any(Gpu::has_answered)
+        })
     }
 }
 

@@ -11,13 +11,19 @@ pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::collect::process::container::Files;
 
+/// Environment variable with the root of sysfs, for tests.
+const SYS_VARIABLE: &str = "GPUTOP_SYS";
+
 pub fn agent_options(interval: Millis) -> agent::Options {
     agent::Options {
         interval,
         tmux: std::env::var_os("TMUX"),
         tmux_folder: std::env::var_os("TMUX_TMPDIR"),
         library: std::env::var_os(LIBRARY_VARIABLE),
+        keeps_gpus_awake: false,
+        idle_limit: agent::MIN_IDLE,
         proc_root: PathBuf::from("/proc"),
+        sys_root: std::env::var_os(SYS_VARIABLE).map_or_else(|| "/sys".into(), PathBuf::from),
         container_files: Files {
             root: PathBuf::from("/"),
             home: std::env::var_os("HOME").map(PathBuf::from),

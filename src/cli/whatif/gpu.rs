@@ -6,6 +6,7 @@ use gputop_model::pool_location::{gpu_of, listed};
 use gputop_model::{Bytes, Frame, Memory, Missing, Pid, Pool, Reason};
 
 use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
+use crate::cli::settings::agent_options;
 use crate::cli::{dashboard, once};
 
 /// Maximum number of samples to wait until a memory pool of the process and its GPU are known.
@@ -17,7 +18,7 @@ pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missin
     let is_enough = |frame: &Frame, frames: u32| {
         dashboard::why_no_gpus(frame).is_some() || knows_gpu(frame) || frames >= MAX_FRAMES
     };
-    let frame = match once::frame(RATE_INTERVAL, DRIVER_TIMEOUT, is_enough) {
+    let frame = match once::frame(agent_options(RATE_INTERVAL), DRIVER_TIMEOUT, is_enough) {
         Ok((_, frame)) => frame,
         Err(why) => return Some(Missing::new(Reason::Unknown, why.to_string())),
     };

@@ -1,6 +1,6 @@
 //! Merges the sections of all collectors into one frame per tick, and turns requests into commands.
 //!
-//! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs), `host` (`/proc` and the hook's
+//! Threads: one per GPU (`nvml/worker.rs`), `nvml` (`driver.rs`: loads the driver, counts the GPUs), `host` (`/proc` and the hook's
 //! spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch` (allocators), threads of
 //! `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and the
 //! agent's own thread. They share only the channel of [`Section`]s. Responses to requests go directly to the reader.
@@ -11,6 +11,7 @@
 
 mod collectors;
 mod devices;
+mod driver;
 mod events;
 mod followed_candidates;
 mod gpu_at_oom;
@@ -26,6 +27,7 @@ mod unattributed;
 mod workers;
 mod xids;
 
+pub use self::driver::MIN_IDLE;
 pub use self::options::Options;
 pub use self::section::Section;
 pub use self::start::start;

@@ -12,7 +12,13 @@ pub struct Options {
     /// Path of the NVML library: the value of [`LIBRARY_VARIABLE`](crate::collect::nvml::library::LIBRARY_VARIABLE), if it is
     /// set.
     pub library: Option<std::ffi::OsString>,
+    /// True if sleeping GPUs are woken, and idle GPUs are not released.
+    pub keeps_gpus_awake: bool,
+    /// Time without use after which GPUs that can sleep are released.
+    pub idle_limit: std::time::Duration,
     pub proc_root: PathBuf,
+    /// Root of sysfs, normally `/sys`.
+    pub sys_root: PathBuf,
     pub container_files: Files,
     /// Value of TMUX, which with TMUX_TMPDIR locates this user's tmux servers.
     pub tmux: Option<std::ffi::OsString>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gputop_model::protocol::{Request, Update};
 use gputop_model::{Missing, ProcessKey, Reason, Signal, Signalled};
 
+use crate::collect::agent::driver::DriverCommand;
 use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
 use crate::collect::process::send_signal;
@@ -29,6 +30,9 @@ impl Agent {
             Request::Interval(interval) => {
                 self.options.interval = interval;
                 self.workers.set_interval(interval);
+            }
+            Request::Wake => {
+                let _ = self.driver_commands.send(DriverCommand::Wake);
             }
             Request::Map(wanted) => {
                 self.map_wanted = wanted;

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use gputop_model::gpu::Board;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Feed;
 use gputop_model::{
-    ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis, Missing,
-    Mono, Observation, PidNamespace, Pools, Process, ProcessKey, ProcessList, Reading, Reason,
-    StartTicks,
+    ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Memory, Millis,
+    Missing, Mono, Observation, PidNamespace, Pools, Process, ProcessKey, ProcessList, Reading,
+    Reason, StartTicks,
 };
 use gputop_peek::clock::{now_mono, now_wall};
 use gputop_peek::torch::Failure;
 use gputop_peek::torch::sampler::Sampler;
 
 use super::collectors::Collectors;
+use super::driver::{DriverCommand, FoundDriver};
 use super::followed_candidates::FollowedCandidates;
 use super::gpu_at_oom::AtOom;
 use super::kernel::ReadRequest;
@@ -30,6 +32,7 @@ use super::{devices, reported_pools};
 use crate::collect::candidates::CandidateFinder;
 use crate::collect::exits::{ExitReport, ExitWatcher};
 use crate::collect::hook::{ReportedPools, Traced};
+use crate::collect::nvml::sleep::PciGpu;
 use crate::collect::process::ProcessReadout;
 use crate::collect::process::leftovers::Leftover;
 use crate::open_files::limit;
@@ -62,6 +65,11 @@ pub(super) struct Agent {
     pub(super) kernel: Sender<ReadRequest>,
     pub(super) replays: Sender<Traced>,
     pub(super) workers: Workers,
+    pub(super) driver_commands: Sender<DriverCommand>,
+    /// Time without use after which the GPUs are released. `None` if they cannot sleep or are not read.
+    pub(super) idle_limit: Option<Duration>,
+    /// Time at which something last used a GPU.
+    pub(super) used_at: Mono,
     pub(super) at_oom: AtOom,
     pub(super) gpus: BTreeMap<u32, Gpu>,
     pub(super) driver: Option<Driver>,
@@ -94,7 +102,8 @@ impl Agent {
     pub(super) fn first_frame(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let deadline = Instant::now() + FIRST_FRAME_TIMEOUT;
         self.take_until(inbox, deadline, |agent| {
-            agent.driver.is_some() && agent.gpus.len() == agent.workers.len()
+            let mut indices = agent.workers.indices();
+            agent.driver.is_some() && indices.all(|index| agent.gpus.contains_key(&index))
         })?;
         self.publish(inbox)
     }
@@ -141,7 +150,7 @@ impl Agent {
     pub(super) fn apply(&mut self, section: Section) -> Result<(), Closed> {
         match section {
             Section::Gpu(gpu) => self.take_gpu(*gpu),
-            Section::Driver(found) => self.take_driver(found),
+            Section::Driver(found) => self.take_driver(*found),
             Section::Kernel(kernel) => self.take_kernel(*kernel),
             Section::Pools(pools) => self.take_pools(pools),
             Section::Ooms(spike) => self.announce_ooms(*spike),
@@ -204,6 +213,10 @@ impl Agent {
     }
 
     pub(super) fn take_gpu(&mut self, mut gpu: Gpu) {
+        // Ignore the last readings of a worker that was stopped.
+        if !self.workers.has(gpu.index) {
+            return;
+        }
         if gpu.uuid == GpuUuid::default() {
             gpu.uuid = placeholder_uuid(gpu.index);
         }
@@ -220,14 +233,84 @@ impl Agent {
         self.gpus.insert(gpu.index, gpu);
     }
 
-    pub(super) fn take_driver(&mut self, driver: Driver) {
-        let count = driver.gpus.get().unwrap_or(0);
-        self.workers.start(count, self.options.interval);
-        self.driver = Some(driver);
+    pub(super) fn take_driver(&mut self, found: FoundDriver) {
+        let count = found.driver.gpus.get().unwrap_or(0);
+        if found.session.is_none() && !found.asleep.is_empty() {
+            self.workers.stop();
+        }
+        for (index, gpu) in &found.asleep {
+            if !self.workers.has(*index) {
+                self.show_asleep(*index, Some(gpu));
+            }
+        }
+        let is_awake = |index: &u32| found.asleep.iter().all(|(asleep, _)| asleep != index);
+        let awake = (0..count).filter(is_awake);
+        self.workers.start(awake, found.session.as_ref(), self.options.interval);
+        self.idle_limit = found.idle_limit;
+        // Keep the versions that were read before the GPUs fell asleep.
+        if found.session.is_some() || self.driver.is_none() || found.asleep.is_empty() {
+            self.driver = Some(found.driver);
+        }
+    }
+
+    /// Shows a GPU as asleep, with what is known about it without asking the driver.
+    fn show_asleep(&mut self, index: u32, found: Option<&PciGpu>) {
+        let before = self.gpus.remove(&index);
+        let is_new = before.as_ref().is_none_or(|gpu| gpu.health.state != HealthState::Asleep);
+        let before = before.unwrap_or_else(|| {
+            let board = Board {
+                pci_bus: found.map_or_else(Reading::default, |gpu| gpu.bus.clone().into()),
+                ..Board::default()
+            };
+            Gpu {
+                index,
+                uuid: placeholder_uuid(index),
+                name: found.map_or_else(|| "NVIDIA GPU".into(), PciGpu::name),
+                board: Arc::new(board),
+                ..Gpu::default()
+            }
+        });
+        let since = if is_new { Some(now_mono()) } else { before.health.since };
+        let health = Health { state: HealthState::Asleep, since, detail: None };
+        let memory = Memory { total: before.memory.total, ..Memory::default() };
+        let (uuid, name, board) = (before.uuid, before.name, before.board);
+        let at = now_mono();
+        let processes = Reading::missing(Reason::NotRead, "the GPU is asleep");
+        let gpu = Gpu { index, uuid, name, board, health, memory, at, processes, ..Gpu::default() };
+        self.gpus.insert(index, gpu);
+    }
+
+    /// Stops reading the GPUs if nothing has used them for a while and they can sleep then.
+    fn release_idle_gpus(&mut self, now: Mono) {
+        let may_sleep = |gpu: &Gpu| {
+            let mut processes = gpu.processes.value().into_iter().flatten();
+            let is_answering = gpu.health.state == HealthState::Answering;
+            let is_idle = gpu.sm.get().is_none_or(|sm| sm.0 <= 0.0)
+                && gpu.processes.value().is_some()
+                && processes.all(|process| process.kind == ContextKind::Graphics);
+            let is_kept_awake = gpu.board.persistence.get() != Some(false);
+            gpu.health.state == HealthState::Asleep || is_answering && is_idle && !is_kept_awake
+        };
+        let Some(limit) = self.idle_limit.filter(|_| self.gpus.values().all(may_sleep)) else {
+            self.used_at = now;
+            return;
+        };
+        if u128::from(now.since(self.used_at).0) < limit.as_millis() {
+            return;
+        }
+        self.used_at = now;
+        self.idle_limit = None;
+        self.workers.stop();
+        let indices: Vec<u32> = self.gpus.keys().copied().collect();
+        for index in indices {
+            self.show_asleep(index, None);
+        }
+        let _ = self.driver_commands.send(DriverCommand::Release);
     }
 
     pub(super) fn publish(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let now = now_mono();
+        self.release_idle_gpus(now);
         self.mark_silent(now);
         self.read_kernel(now, inbox)?;
         self.link_processes();

@@ -1,9 +1,10 @@
 //! Messages from the collectors to the agent.
 
 use gputop_model::protocol::{Request, Update};
-use gputop_model::{Driver, Gpu, GpuUuid, Host, Observation, Pools, ProcessKey};
+use gputop_model::{Gpu, GpuUuid, Host, Observation, Pools, ProcessKey};
 use gputop_peek::torch::allocation_spike::AllocationSpike;
 
+use super::driver::FoundDriver;
 use crate::collect::candidates::Candidate;
 use crate::collect::exits::ExitReport;
 use crate::collect::hook::HookUpdate;
@@ -13,7 +14,7 @@ use crate::collect::process::ProcessReadout;
 #[derive(Debug)]
 pub enum Section {
     Gpu(Box<Gpu>),
-    Driver(Driver),
+    Driver(Box<FoundDriver>),
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
     /// Failed allocations of a watched process.

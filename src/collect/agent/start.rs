@@ -2,20 +2,17 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
 
 use gputop_model::protocol::Request;
 use gputop_model::protocol::stream::Feed;
-use gputop_model::text::visible;
-use gputop_model::{
-    Driver, Missing, Observation, PidNamespace, Pools, ProcessList, Reading, Reason,
-};
+use gputop_model::{Observation, PidNamespace, Pools, ProcessList};
+use gputop_peek::clock::now_mono;
 use gputop_peek::torch::sampler::{PERIOD, Sampler};
 
 use super::collectors::{CollectorContext, Collectors, job_thread, start_collectors};
+use super::driver::DriverLoader;
 use super::followed_candidates::FollowedCandidates;
 use super::gpu_at_oom::AtOom;
 use super::kernel::{Kernel, ReadRequest};
@@ -26,15 +23,11 @@ use crate::collect::agent::options::Options;
 use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
 use crate::collect::candidates::CandidateFinder;
-use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::exits::ExitWatcher;
 use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::hook::{ReportedPools, Traced};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
-
-/// Interval for trying to load the driver or, once it is loaded, for counting its GPUs.
-const DRIVER_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Starts all threads of the agent. They stop when the reader drops its end of the feed.
 pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::Result<()> {
@@ -46,8 +39,15 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
     thread("requests").spawn(move || forward(&requests, &to_agent))?;
 
     let library = Arc::new(Library::new(options.library.clone()));
-    let (driver_library, to_agent) = (Arc::clone(&library), sections.clone());
-    thread("nvml").spawn(move || load_driver(&driver_library, &to_agent))?;
+    let loader = DriverLoader {
+        library: Arc::clone(&library),
+        sys_root: options.sys_root.clone(),
+        keeps_awake: options.keeps_gpus_awake,
+        idle_limit: options.idle_limit,
+    };
+    let (driver_commands, commands) = mpsc::channel();
+    let to_agent = sections.clone();
+    thread("nvml").spawn(move || loader.run(&commands, &to_agent))?;
 
     let collectors = start_collectors(&CollectorContext {
         options: &options,
@@ -74,6 +74,9 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
         kernel: start_kernel(&options, hello.namespace, sections.clone())?,
         replays: start_replays(sections.clone())?,
         workers: Workers::new(library, sections.clone()),
+        driver_commands,
+        idle_limit: None,
+        used_at: now_mono(),
         sections,
         gpus: BTreeMap::new(),
         driver: None,
@@ -169,51 +172,4 @@ fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
             let _ = sections.send(Section::Observation(Some(failure.process), observation));
         }
     })
-}
-
-/// Tries to load the driver at regular intervals and reports each result, because a driver may be installed, or GPUs
-/// may be added or removed, while gputop runs.
-fn load_driver(library: &Library, sections: &Sender<Section>) {
-    loop {
-        if sections.send(Section::Driver(find_driver(library))).is_err() {
-            return;
-        }
-        std::thread::sleep(DRIVER_INTERVAL);
-    }
-}
-
-fn find_driver(library: &Library) -> Driver {
-    let missing = |failure: &NvmlFailure| {
-        let diagnosis = diagnose_driver(Path::new("/"), failure);
-        let reason = if *failure == NvmlFailure::NoPermission {
-            Reason::Denied
-        } else {
-            Reason::Unsupported
-        };
-        Missing::new(reason, diagnosis.reason())
-    };
-    let nvml = match library.acquire() {
-        Ok(nvml) => nvml,
-        Err(error) => {
-            let why = missing(&NvmlFailure::from(&error));
-            return Driver {
-                version: Reading::Missing(why.clone()),
-                cuda: Reading::Missing(why.clone()),
-                gpus: Reading::Missing(why),
-            };
-        }
-    };
-    let reading =
-        |r: Result<String, _>| Reading::from(r.map_err(|e| crate::collect::nvml::missing(&e)));
-    Driver {
-        version: reading(nvml.sys_driver_version().map(|v| visible(v.as_bytes(), 40))),
-        cuda: reading(
-            nvml.sys_cuda_driver_version().map(|v| format!("{}.{}", v / 1_000, v % 1_000 / 10)),
-        ),
-        gpus: match nvml.device_count() {
-            Ok(0) => Reading::Missing(missing(&NvmlFailure::NoGpus)),
-            Ok(count) => count.into(),
-            Err(error) => Reading::Missing(missing(&NvmlFailure::from(&error))),
-        },
-    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
 use gputop_model::{Gpu, GpuUuid, Millis};
+use nvml_wrapper::Nvml;
 
 use crate::collect::agent::section::Section;
 use crate::collect::nvml::library::Library;
@@ -29,18 +30,29 @@ impl Workers {
         Self { library, sections, by_index: BTreeMap::new(), xid_thread: None, focus: None }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.by_index.len()
+    pub(super) fn has(&self, index: u32) -> bool {
+        self.by_index.contains_key(&index)
+    }
+
+    /// Stops all threads that call the driver. Each ends after its current call.
+    pub(super) fn stop(&mut self) {
+        self.by_index.clear();
+        self.xid_thread = None;
     }
 
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         self.by_index.keys().copied()
     }
 
-    /// Starts the workers of the first `count` GPUs. Workers that are already running are not replaced: if the driver
-    /// is briefly unavailable, each worker waits until its GPU is available again.
-    pub(super) fn start(&mut self, count: u32, interval: Millis) {
-        for index in 0..count.min(MAX_GPUS) {
+    /// Starts the workers of these GPUs. Workers that are already running are not replaced: if the driver is briefly
+    /// unavailable, each worker waits until its GPU is available again. New workers use `session`.
+    pub(super) fn start(
+        &mut self,
+        indices: impl Iterator<Item = u32>,
+        session: Option<&Arc<Nvml>>,
+        interval: Millis,
+    ) {
+        for index in indices.take_while(|index| *index < MAX_GPUS) {
             if self.by_index.contains_key(&index) {
                 continue;
             }
@@ -50,7 +62,7 @@ impl Workers {
                 let sent = sections.send(Section::Gpu(Box::new(gpu)));
                 sent.map_err(|_| ReceiverClosed)
             };
-            match worker::spawn(index, library, interval, inbox, report) {
+            match worker::spawn(index, library, session.cloned(), interval, inbox, report) {
                 Ok(()) => drop(self.by_index.insert(index, commands)),
                 Err(error) => tracing::error!(index, %error, "cannot start a GPU worker thread"),
             }

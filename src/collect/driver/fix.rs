@@ -34,7 +34,12 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
         ],
         DriverTrouble::Mismatch { .. } => load_new_module(&user),
         DriverTrouble::NoPermission { path, mode, group } => permission(path, *mode, group, &user),
-        DriverTrouble::Refused => {
+        DriverTrouble::SwitchedOff => vec![
+            "on a laptop, switch the GPU on: prime-select nvidia, or supergfxctl -m Hybrid".into(),
+            "check whether the GPU is on the PCI bus: lspci -d 10de:".into(),
+            user.step("look for the reason in the kernel log", "dmesg | grep -i nvrm"),
+        ],
+        DriverTrouble::Refused { .. } => {
             vec![user.step("check the driver's messages", "dmesg | grep -i nvrm")]
         }
         DriverTrouble::NoGpus { slurm } => no_gpus(*slurm, &user),

@@ -18,6 +18,10 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::error::NvmlError;
 
 use self::system_files::SystemFacts;
+use super::nvml::error_text;
+
+/// `NVML_ERROR_GPU_NOT_FOUND`, which the wrapper does not know.
+const GPU_NOT_FOUND: u32 = 28;
 
 /// NVML's initialization error, reduced to the cases that the diagnosis distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +33,8 @@ pub enum NvmlFailure {
     VersionMismatch,
     /// NVML initialized, but reports 0 GPUs.
     NoGpus,
+    /// NVML does not initialize, because it finds no GPU (`NVML_ERROR_GPU_NOT_FOUND`).
+    GpuNotFound,
     /// Any other error. Contains NVML's message.
     Other(String),
 }
@@ -42,7 +48,8 @@ impl From<&NvmlError> for NvmlFailure {
             NvmlError::DriverNotLoaded => Self::DriverNotLoaded,
             NvmlError::NoPermission => Self::NoPermission,
             NvmlError::LibRmVersionMismatch => Self::VersionMismatch,
-            other => Self::Other(other.to_string()),
+            NvmlError::UnexpectedVariant(GPU_NOT_FOUND) => Self::GpuNotFound,
+            other => Self::Other(error_text(other)),
         }
     }
 }
@@ -62,6 +69,7 @@ fn classify(failure: &NvmlFailure, facts: &SystemFacts) -> DriverTrouble {
             no_gpus(facts)
         }
         NvmlFailure::NoPermission => no_permission(facts),
+        NvmlFailure::GpuNotFound => DriverTrouble::SwitchedOff,
         NvmlFailure::Load(text) => not_loadable(text, facts),
         NvmlFailure::DriverNotLoaded | NvmlFailure::NoGpus => no_device(facts),
         NvmlFailure::Other(text) => other_error(text, facts),
@@ -82,7 +90,10 @@ fn no_permission(facts: &SystemFacts) -> DriverTrouble {
             mode: device.mode,
             group: device.group.clone(),
         },
-        None => DriverTrouble::Refused,
+        None => match facts.container.filter(|_| !facts.has_devices()) {
+            Some(runtime) => DriverTrouble::NotPassedIn { runtime },
+            None => DriverTrouble::Refused { has_devices: facts.has_devices() },
+        },
     }
 }
 
@@ -146,10 +157,12 @@ fn other_error(text: &str, facts: &SystemFacts) -> DriverTrouble {
         return wsl(facts);
     }
     match facts.container {
-        // The device files still exist, but the device cgroup denies opening them.
-        Some(runtime) if facts.has_gpu_file => DriverTrouble::AccessLost { runtime, text },
-        Some(runtime) if facts.has_hardware => DriverTrouble::NotPassedIn { runtime },
-        _ => DriverTrouble::Other(text),
+        Some(runtime) if facts.has_hardware && !facts.has_gpu_file => {
+            DriverTrouble::NotPassedIn { runtime }
+        }
+        // The driver library was passed in, but the device cgroup denies opening the device files.
+        Some(runtime) => DriverTrouble::AccessLost { runtime, text },
+        None => DriverTrouble::Other(text),
     }
 }
 

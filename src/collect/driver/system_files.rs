@@ -8,6 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::collect::driver::trouble::OwnRuntime;
+use crate::collect::host::pid_namespace;
+use gputop_model::PidNamespace;
 
 /// Directories in which distributions, NVIDIA's installer and container toolkits install the driver library.
 #[rustfmt::skip]
@@ -222,7 +224,9 @@ fn container(root: &Path) -> Option<OwnRuntime> {
         Some(OwnRuntime::Docker)
     } else if holds(&["libpod"]) {
         Some(OwnRuntime::Podman)
-    } else if holds(&["/lxc", "containerd", "machine.slice"]) {
+    } else if holds(&["/lxc", "containerd", "machine.slice"])
+        || pid_namespace(&root.join("proc")) == PidNamespace::Container
+    {
         Some(OwnRuntime::Other)
     } else {
         None

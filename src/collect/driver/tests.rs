@@ -175,7 +175,10 @@ fn explains_device_files_restricted_to_group() {
         ]
     );
     let open = machine.device("nvidia0", 0o666);
-    assert_eq!(open.diagnose(&NvmlFailure::NoPermission), DriverTrouble::Refused);
+    let refused = DriverTrouble::Refused { has_devices: true };
+    assert_eq!(open.diagnose(&NvmlFailure::NoPermission), refused);
+    let none = Machine::new().gpu().library(VERSION).diagnose(&NvmlFailure::NoPermission);
+    assert!(none.reason().contains("there are no NVIDIA device files"), "{none:?}");
 }
 
 #[test]
@@ -205,6 +208,11 @@ fn explains_container_without_gpu_access() {
     let text = "an internal driver error occurred".to_owned();
     let lost = half.library(VERSION).diagnose(&NvmlFailure::Other(text.clone()));
     assert_eq!(lost, DriverTrouble::AccessLost { runtime, text });
+    // Nothing but the library shows that the container had access.
+    let bare = Machine::new().with(".dockerenv", "");
+    let lost = bare.diagnose(&NvmlFailure::Other("Unknown Error".into()));
+    assert!(lost.fix(false)[0].starts_with("restart the container"), "{lost:?}");
+    assert!(lost.reason().contains("daemon-reload"), "{lost:?}");
     assert_eq!(
         Machine::new().with(".dockerenv", "").diagnose(&not_found()),
         DriverTrouble::NoHardware
@@ -270,7 +278,8 @@ fn reasons_end_with_period_and_commands_do_not() {
         DriverTrouble::NoDeviceFile { path: path.clone() },
         DriverTrouble::Mismatch { library: None, kernel: None },
         DriverTrouble::NoPermission { path, mode: 0o600, group: "root".into() },
-        DriverTrouble::Refused,
+        DriverTrouble::Refused { has_devices: false },
+        DriverTrouble::SwitchedOff,
         DriverTrouble::NoGpus { slurm: false },
         DriverTrouble::NotPassedIn { runtime },
         DriverTrouble::LibraryNotPassedIn { runtime },

@@ -36,8 +36,8 @@ pub enum DriverTrouble {
     Mismatch { library: Option<String>, kernel: Option<String> },
     #[error("No permission to open {} (mode {mode:04o}, group {group}).", path.display())]
     NoPermission { path: PathBuf, mode: u32, group: String },
-    #[error("The driver denies access, although every user can open the device files.")]
-    Refused,
+    #[error("The driver denies access{}.", if *has_devices { ", although every user can open the device files" } else { ", and there are no NVIDIA device files" })]
+    Refused { has_devices: bool },
     #[error("The NVIDIA driver works but reports no GPU{}.", if *slurm { ": this Slurm job has no GPU allocated" } else { "" })]
     NoGpus { slurm: bool },
     #[error("This container has no access to the GPUs of this machine.")]
@@ -46,10 +46,14 @@ pub enum DriverTrouble {
         "This container has access to the GPUs but lacks the driver library libnvidia-ml.so.1."
     )]
     LibraryNotPassedIn { runtime: OwnRuntime },
-    #[error("This container lost access to the GPUs after it was started: {text}.")]
+    #[error(
+        "This container lost access to the GPUs, as after `systemctl daemon-reload` on the host: {text}."
+    )]
     AccessLost { runtime: OwnRuntime, text: String },
     #[error("{}", fix::wsl(*has_device, *has_library))]
     Wsl { has_device: bool, has_library: bool },
+    #[error("The NVIDIA driver finds no GPU: it may be switched off or not powered.")]
+    SwitchedOff,
     #[error("The NVIDIA driver did not start: {0}.")]
     Other(String),
 }

@@ -1,6 +1,7 @@
 //! Functions that read one GPU, one for each group in the schedule. Implausible values become missing values with a
 //! reason.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gputop_model::gpu::{Board, Ecc, Traffic};
@@ -9,6 +10,7 @@ use gputop_model::{
     Bytes, BytesPerSecond, Celsius, ContextKind, Gpu, GpuProcess, GpuUuid, MegaHertz, Memory,
     MigInstance, MilliJoules, MilliWatts, Mono, Percent, Pid, Reading, Reason, Throttle,
 };
+use gputop_peek::clock::now_wall;
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor,
@@ -19,7 +21,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 
-use super::raw;
+use super::raw::{self, ProcessList};
 use super::reason::{is_fatal, reading};
 
 /// Maximum plausible power in mW. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits
@@ -53,7 +55,10 @@ pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     Ok(Gpu {
         index,
         uuid: GpuUuid(visible(uuid.as_bytes(), 96).into()),
-        name: text(device.name()).value().cloned().unwrap_or_else(|| "unnamed GPU".into()),
+        name: match raw::name(device) {
+            Ok(name) => visible(&name, 96),
+            Err(_) => "unnamed GPU".into(),
+        },
         ..Gpu::default()
     })
 }
@@ -61,8 +66,20 @@ pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
 /// Reads the facts about a GPU that do not change while the driver is loaded.
 pub fn describe(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.board = Arc::new(board(device));
-    gpu.pcie.max_generation = reading(device.max_pcie_link_gen());
-    gpu.pcie.max_width = reading(device.max_pcie_link_width());
+    gpu.pcie.max_generation = link(gpu, device.max_pcie_link_gen());
+    gpu.pcie.max_width = link(gpu, device.max_pcie_link_width());
+}
+
+/// Converts a figure of the PCIe link. A GPU that shares the host's memory is not on one, and its driver reports
+/// placeholders.
+fn link(gpu: &Gpu, result: Result<u32, NvmlError>) -> Reading<u32> {
+    match reading(result) {
+        Reading::Value(_) if gpu.memory.is_shared_with_host() => {
+            Reading::missing(Reason::Unsupported, "the GPU is not connected by PCIe")
+        }
+        Reading::Value(0) => Reading::Missing(Reason::Unsupported.into()),
+        other => other,
+    }
 }
 
 fn board(device: &Device<'_>) -> Board {
@@ -107,14 +124,18 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.pstate = pstate(device);
     gpu.throttle =
         reading(device.current_throttle_reasons()).map(|mask| Throttle::of_mask(mask.bits()));
-    for instance in &mut gpu.mig {
-        instance.memory = mig_memory(device, instance.index);
+    if !gpu.mig.is_empty() {
+        read_mig_memory(device, gpu);
+    }
+    if gpu.memory.is_shared_with_host() {
+        drop_placeholders(gpu);
     }
     Ok(())
 }
 
 fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
     match device.memory_info() {
+        Ok(info) if info.total == 0 => Ok(Memory::shared_with_host()),
         Ok(info) => Ok(Memory {
             total: Bytes(info.total).into(),
             used: Bytes(info.used).into(),
@@ -123,20 +144,47 @@ fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
         }
         .checked()),
         Err(error) if is_fatal(&error) => Err(error),
-        Err(error) => Ok(memory_v1(device).unwrap_or_else(|_| {
-            let why = super::reason::missing(&error);
-            Memory {
-                total: Reading::Missing(why.clone()),
-                used: Reading::Missing(why.clone()),
-                reserved: Reading::Missing(why.clone()),
-                free: Reading::Missing(why),
-            }
+        Err(error) => Ok(memory_v1(device).unwrap_or_else(|_| match error {
+            NvmlError::NotSupported => Memory::shared_with_host(),
+            error => Memory::missing(&super::reason::missing(&error)),
         })),
     }
 }
 
+/// Corrects the values of a GPU that shares the host's memory (GB10, Jetson): the driver has no total, so that used
+/// memory is the sum of its processes. Some values are placeholders: 0 °C, a PCIe link of one lane.
+pub fn correct_shared(gpu: &mut Gpu) {
+    if !gpu.memory.is_shared_with_host() {
+        return;
+    }
+    let Some(processes) = gpu.processes.value() else { return };
+    let mut pids = BTreeSet::new();
+    let sizes = processes.iter().filter(|process| pids.insert(process.pid)).map(|p| &p.vram);
+    let sizes = sizes.map(Reading::get).collect::<Option<Vec<Bytes>>>();
+    if let Some(sizes) = sizes {
+        let sum = sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0));
+        gpu.memory.used = Bytes(sum).into();
+    }
+}
+
+/// Removes values that are 0 only because the driver has none.
+fn drop_placeholders(gpu: &mut Gpu) {
+    fn drop<T: Copy + Default + PartialEq>(reading: &mut Reading<T>) {
+        if reading.get() == Some(T::default()) {
+            *reading = Reading::Missing(Reason::Unsupported.into());
+        }
+    }
+    drop(&mut gpu.temperature);
+    drop(&mut gpu.power);
+    drop(&mut gpu.sm_clock);
+    drop(&mut gpu.memory_clock);
+}
+
 fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
     let (total, free, used) = raw::memory_v1(device)?;
+    if total == 0 {
+        return Ok(Memory::shared_with_host());
+    }
     Ok(Memory {
         total: Bytes(total).into(),
         used: Bytes(used).into(),
@@ -163,22 +211,38 @@ fn pstate(device: &Device<'_>) -> Reading<u8> {
 /// Reads the values of a GPU that rarely change.
 pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.power_cap = power(device.enforced_power_limit());
-    gpu.fan = fan(device);
+    gpu.fans = fans(device);
+    gpu.fan = fastest(&gpu.fans);
     gpu.encoder = percent(reading(device.encoder_utilization()).map(|u| u.utilization));
     gpu.decoder = percent(reading(device.decoder_utilization()).map(|u| u.utilization));
     gpu.memory_temperature = memory_temperature(device);
-    gpu.pcie.generation = reading(device.current_pcie_link_gen());
-    gpu.pcie.width = reading(device.current_pcie_link_width());
+    gpu.pcie.generation = link(gpu, device.current_pcie_link_gen());
+    gpu.pcie.width = link(gpu, device.current_pcie_link_width());
     gpu.ecc = ecc(device);
-    gpu.mig_enabled = reading(device.mig_mode()).map(|mode| mode.current == 1);
-    gpu.mig = if gpu.mig_enabled.get() == Some(true) { mig(device) } else { Vec::new() };
+    read_mig(device, gpu);
 }
 
-/// Reads the fan speed. For data-centre GPUs, which have no fan, the driver rejects the query as an invalid argument.
-fn fan(device: &Device<'_>) -> Reading<Percent> {
-    match device.num_fans() {
-        Ok(0) => Reading::missing(Reason::Unsupported, "the GPU does not have a fan"),
-        _ => percent(reading(device.fan_speed(0))),
+/// Maximum plausible speed of a fan. NVML's documentation says that it may exceed 100 %.
+const MAX_FAN_PERCENT: u32 = 300;
+const MAX_FANS: u32 = 16;
+
+/// Reads the speed of each fan. For data-centre GPUs, which have no fan, the driver rejects the query as an invalid
+/// argument. Drivers that cannot count the fans know only the first.
+fn fans(device: &Device<'_>) -> Vec<Reading<Percent>> {
+    let speed = |fan| {
+        let speed = reading(device.fan_speed(fan)).at_most(MAX_FAN_PERCENT);
+        speed.map(|speed| Percent(f64::from(speed)))
+    };
+    (0..device.num_fans().unwrap_or(1).min(MAX_FANS)).map(speed).collect()
+}
+
+fn fastest(fans: &[Reading<Percent>]) -> Reading<Percent> {
+    let speeds = fans.iter().filter_map(Reading::get);
+    let fastest = speeds.max_by(|a, b| a.0.total_cmp(&b.0));
+    match (fastest, fans.first()) {
+        (Some(fastest), _) => fastest.into(),
+        (None, Some(first)) => first.clone(),
+        (None, None) => Reading::missing(Reason::Unsupported, "the GPU does not have a fan"),
     }
 }
 
@@ -233,25 +297,48 @@ fn mig_instance(device: &Device<'_>, index: u32) -> Option<MigInstance> {
     })
 }
 
-fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
-    parent.mig_device_by_index(index).and_then(|device| memory(&device)).unwrap_or_default()
+/// Reads the memory of the known MIG instances. If one is gone or another has its index, lists them again.
+fn read_mig_memory(device: &Device<'_>, gpu: &mut Gpu) {
+    for instance in &mut gpu.mig {
+        let found = device.mig_device_by_index(instance.index);
+        let is_same = |mig: &Device<'_>| {
+            mig.uuid().is_ok_and(|uuid| visible(uuid.as_bytes(), 96) == *instance.uuid.0)
+        };
+        match found {
+            Ok(mig) if is_same(&mig) => instance.memory = memory(&mig).unwrap_or_default(),
+            _ => return read_mig(device, gpu),
+        }
+    }
 }
 
-/// Reads the processes on a GPU. Copies their utilization from the previous list, because utilization is read less
-/// often.
-pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &mut raw::Buffers) {
-    let compute = raw::processes(device, ContextKind::Compute, buffers);
-    let graphics = if graphics {
-        raw::processes(device, ContextKind::Graphics, buffers).unwrap_or_default()
-    } else {
-        Vec::new()
+fn read_mig(device: &Device<'_>, gpu: &mut Gpu) {
+    gpu.mig_enabled = reading(device.mig_mode()).map(|mode| mode.current == 1);
+    gpu.mig = if gpu.mig_enabled.get() == Some(true) { mig(device) } else { Vec::new() };
+}
+
+/// Reads the processes on a GPU from the list of compute processes and from `lists`. Copies their utilization from the
+/// previous list, because utilization is read less often. Returns true if there are MPS clients.
+pub fn processes(
+    device: &Device<'_>,
+    gpu: &mut Gpu,
+    lists: &[ProcessList],
+    buffers: &mut raw::Buffers,
+) -> bool {
+    let compute = raw::processes(device, ProcessList::Compute, buffers);
+    let mut read = |list| {
+        let is_wanted = lists.contains(&list);
+        let read = is_wanted.then(|| raw::processes(device, list, buffers).unwrap_or_default());
+        read.unwrap_or_default()
     };
+    let (graphics, mps) = (read(ProcessList::Graphics), read(ProcessList::Mps));
     let total = gpu.memory.total.get().unwrap_or(Bytes(u64::MAX));
     let before = std::mem::take(&mut gpu.processes);
     gpu.processes = reading(compute).map(|compute| {
         let mut list: Vec<GpuProcess> = Vec::with_capacity(compute.len() + graphics.len());
+        // Clients of MPS are not in the list of compute processes, or not with every driver.
         for (kind, listed) in compute
             .iter()
+            .chain(&mps)
             .map(|l| (ContextKind::Compute, l))
             .chain(graphics.iter().map(|l| (ContextKind::Graphics, l)))
         {
@@ -261,6 +348,7 @@ pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &m
         list.sort_by_key(|p| p.pid);
         list
     });
+    !mps.is_empty()
 }
 
 fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProcess, total: Bytes) {
@@ -305,6 +393,9 @@ fn carry_over(before: Option<&Vec<GpuProcess>>, list: &mut [GpuProcess]) {
     }
 }
 
+/// Maximum distance of a sample into the future. Later ones were made before the wall clock was set back.
+const MAX_AHEAD_MICROS: u64 = 10_000_000;
+
 /// Reads the utilization of each process on a GPU since the timestamp `since`. Returns the newest timestamp.
 ///
 /// Drops samples over 100 %, which occur with zombies. A process without a sample was idle, because the driver does not
@@ -315,11 +406,16 @@ pub fn utilization(
     since: u64,
     buffers: &mut raw::Buffers,
 ) -> u64 {
+    // The driver stamps samples with the wall clock. After a jump of the clock, older samples may lie in the future.
+    let latest =
+        now_wall().0.cast_unsigned().saturating_mul(1_000).saturating_add(MAX_AHEAD_MICROS);
+    let since = if since > latest { 0 } else { since };
     let samples = raw::process_utilization(device, since, buffers);
     let Reading::Value(list) = &mut gpu.processes else { return since };
     for process in list {
         let newest = samples.as_ref().map(|samples| {
-            let own = samples.iter().filter(|sample| sample.pid == process.pid.0);
+            let past = samples.iter().filter(|sample| sample.timeStamp <= latest);
+            let own = past.filter(|sample| sample.pid == process.pid.0);
             own.max_by_key(|sample| sample.timeStamp)
         });
         (process.sm, process.memory_bandwidth) = match newest {
@@ -331,7 +427,8 @@ pub fn utilization(
             }
         };
     }
-    samples.unwrap_or_default().iter().map(|sample| sample.timeStamp).max().unwrap_or(since)
+    let times = samples.unwrap_or_default().iter().map(|sample| sample.timeStamp);
+    times.filter(|time| *time <= latest).max().unwrap_or(since)
 }
 
 /// NVLink counters from the last read, for computing rates.

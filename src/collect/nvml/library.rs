@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::raw;
+
 /// Environment variable with the path of the NVML library to load instead of `libnvidia-ml.so.1`, for drivers in
 /// unusual directories and for tests.
 pub const LIBRARY_VARIABLE: &str = "GPUTOP_NVML";
@@ -34,10 +36,13 @@ impl Library {
         if let Some(nvml) = loaded.upgrade() {
             return Ok(nvml);
         }
-        let nvml = Arc::new(match &self.path {
-            Some(path) => Nvml::builder().lib_path(path).init()?,
-            None => Nvml::init()?,
-        });
+        let nvml = match &self.path {
+            Some(path) => Nvml::builder().lib_path(path).init(),
+            None => Nvml::init(),
+        };
+        // Also where initialization fails, because the error may be one that the wrapper does not know.
+        raw::read_error_strings(self.path.as_deref());
+        let nvml = Arc::new(nvml?);
         *loaded = Arc::downgrade(&nvml);
         Ok(nvml)
     }

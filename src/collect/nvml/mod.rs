@@ -5,18 +5,19 @@
 //! stores the readings in one [`Gpu`](gputop_model::gpu::Gpu) and sends that to the agent as a section. `library` loads
 //! and reloads the NVML library, `raw` contains the few calls that the `nvml-wrapper` crate makes twice or does not
 //! support, and `reason` converts an NVML error to the reason shown on screen. `xid` waits for errors that the driver
-//! reports asynchronously.
+//! reports asynchronously. `sleep` finds GPUs that are suspended, without NVML, which would wake them.
 
 mod device;
 pub mod library;
 mod raw;
 mod reason;
 pub mod schedule;
+pub mod sleep;
 pub mod worker;
 pub mod xid;
 
 use gputop_model::gpu::Period;
-pub use reason::missing;
+pub use reason::{error_text, missing};
 
 use self::schedule::Group;
 
@@ -44,7 +45,9 @@ fn cost(device: &nvml_wrapper::Device<'_>, index: u32, group: Group) -> u64 {
             device::traffic(device, gputop_peek::clock::now_mono(), &mut None);
         }
         Group::Figures(Period::Once) => device::describe(device, &mut gpu),
-        Group::Processes => device::processes(device, &mut gpu, true, &mut buffers),
+        Group::Processes => {
+            device::processes(device, &mut gpu, &[raw::ProcessList::Graphics], &mut buffers);
+        }
         Group::ProcessUtilization => {
             device::utilization(device, &mut gpu, 0, &mut buffers);
         }

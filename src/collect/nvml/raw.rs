@@ -5,7 +5,11 @@
 //! that is still loaded (the `Device` borrows it), and buffers together with their length.
 #![allow(unsafe_code)]
 
-use gputop_model::ContextKind;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr};
+use std::sync::OnceLock;
+
+use gputop_model::text::visible;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_try};
 use nvml_wrapper_sys::bindings as nvml;
@@ -33,21 +37,33 @@ pub struct DriverProcess {
     pub compute_instance: Option<u32>,
 }
 
-/// Lists the processes with a compute context, or those with a graphics context.
+/// A list of processes that the driver keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessList {
+    Compute,
+    Graphics,
+    /// Clients of an MPS server.
+    Mps,
+}
+
 pub fn processes(
     device: &Device<'_>,
-    kind: ContextKind,
+    list: ProcessList,
     buffers: &mut Buffers,
 ) -> Result<Vec<DriverProcess>, NvmlError> {
     let lib = device.nvml().lib();
-    let [newest, older] = match kind {
-        ContextKind::Graphics => [
+    let [newest, older] = match list {
+        ProcessList::Compute => [
+            &lib.nvmlDeviceGetComputeRunningProcesses_v3,
+            &lib.nvmlDeviceGetComputeRunningProcesses_v2,
+        ],
+        ProcessList::Graphics => [
             &lib.nvmlDeviceGetGraphicsRunningProcesses_v3,
             &lib.nvmlDeviceGetGraphicsRunningProcesses_v2,
         ],
-        _ => [
-            &lib.nvmlDeviceGetComputeRunningProcesses_v3,
-            &lib.nvmlDeviceGetComputeRunningProcesses_v2,
+        ProcessList::Mps => [
+            &lib.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+            &lib.nvmlDeviceGetMPSComputeRunningProcesses_v2,
         ],
     };
     let call = symbol(newest).or_else(|_| symbol(older))?;
@@ -59,8 +75,10 @@ pub fn processes(
     };
     // SAFETY: the handle is valid while `device` lives, and the buffer holds `count` entries.
     let call = |count, buffer| unsafe { call(device.handle(), count, buffer) };
-    let list = list(&mut buffers.processes, empty, 32, call)?;
-    Ok(list.iter().map(driver_process).collect())
+    let list = self::list(&mut buffers.processes, empty, 32, call)?;
+    // Entries without a process have a PID of 0 or with all bits set (seen on Jetson and WSL).
+    let processes = list.iter().filter(|info| info.pid != 0 && info.pid != u32::MAX);
+    Ok(processes.map(driver_process).collect())
 }
 
 /// Reads a list from the driver into a buffer, which grows until the complete list fits. `call` receives the capacity,
@@ -120,6 +138,35 @@ pub fn process_utilization<'b>(
     }
 }
 
+/// NVML's descriptions of errors that the wrapper does not know, by return code. Filled when the library is loaded.
+static ERROR_STRINGS: OnceLock<BTreeMap<u32, String>> = OnceLock::new();
+/// Highest return code to ask for.
+const MAX_ERROR_CODE: u32 = 127;
+
+pub fn error_string(code: u32) -> Option<String> {
+    ERROR_STRINGS.get()?.get(&code).cloned()
+}
+
+/// Reads NVML's descriptions of errors, which works before NVML is initialized.
+pub fn read_error_strings(path: Option<&OsStr>) {
+    ERROR_STRINGS.get_or_init(|| {
+        let path = path.unwrap_or(OsStr::new("libnvidia-ml.so.1"));
+        // SAFETY: loading the driver's library runs its constructors, as the wrapper does when it initializes NVML.
+        let Ok(lib) = (unsafe { nvml::NvmlLib::new(path) }) else { return BTreeMap::new() };
+        let Ok(call) = symbol(&lib.nvmlErrorString) else { return BTreeMap::new() };
+        let text = |code| {
+            // SAFETY: NVML returns a static string for each code, or null.
+            let text = unsafe { call(code) };
+            let is_null = text.is_null();
+            // SAFETY: as above, the string is static while the library is loaded.
+            let text = (!is_null).then(|| unsafe { CStr::from_ptr(text) })?;
+            let text = visible(text.to_bytes(), 96);
+            Some((code, text)).filter(|(_, text)| text != "Unknown Error")
+        };
+        (0..=MAX_ERROR_CODE).filter_map(text).collect()
+    });
+}
+
 /// Returns the number of correctable and uncorrectable remapped rows, and the pending and failed flags.
 pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetRemappedRows)?;
@@ -164,6 +211,17 @@ pub fn number<E>(
     // SAFETY: the out-pointer refers to an integer.
     nvml_try(unsafe { call(device.handle(), &raw mut number) })?;
     Ok(number)
+}
+
+/// Returns the product name, which need not be UTF-8.
+pub fn name(device: &Device<'_>) -> Result<Vec<u8>, NvmlError> {
+    let call = symbol(&device.nvml().lib().nvmlDeviceGetName)?;
+    let mut text = [0_u8; nvml::NVML_DEVICE_NAME_V2_BUFFER_SIZE as usize];
+    let length = nvml::NVML_DEVICE_NAME_V2_BUFFER_SIZE;
+    // SAFETY: the buffer has this length.
+    nvml_try(unsafe { call(device.handle(), text.as_mut_ptr().cast(), length) })?;
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Ok(text[..end].to_vec())
 }
 
 /// Returns the KiB sent and received over all NVLinks of a GPU since the driver was loaded.

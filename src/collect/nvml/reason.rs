@@ -14,8 +14,15 @@ pub fn missing(error: &NvmlError) -> Missing {
             Missing::new(Reason::Denied, "the driver requires root for this value")
         }
         NvmlError::GpuLost => Missing::new(Reason::Gone, "the driver has lost the GPU"),
-        other => Missing::new(Reason::Unknown, other.to_string()),
+        other => Missing::new(Reason::Unknown, error_text(other)),
     }
+}
+
+/// Returns NVML's description of an error, a phrase without a period.
+pub fn error_text(error: &NvmlError) -> String {
+    let NvmlError::UnexpectedVariant(code) = error else { return error.to_string() };
+    let text = super::raw::error_string(*code);
+    text.unwrap_or_else(|| format!("NVML reports error {code}, which gputop does not know"))
 }
 
 pub fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {

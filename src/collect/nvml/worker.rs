@@ -9,19 +9,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use gputop_model::gpu::Period;
-use gputop_model::{Gpu, GpuUuid, Health, HealthState, Memory, Millis};
+use gputop_model::{Gpu, GpuUuid, Health, HealthState, Memory, Millis, Reading, Reason};
 use gputop_peek::clock::now_mono;
-use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 
 use super::ReceiverClosed;
 use super::device;
 use super::library::Library;
-use super::raw::Buffers;
+use super::raw::{Buffers, ProcessList};
 use super::schedule::{Group, Timer};
 
 /// Delay before reopening a lost GPU or driver.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// While no MPS server is known, its clients are read once for this many reads of the graphics processes, because each
+/// list costs a millisecond.
+const MPS_PERIOD: u32 = 12;
 
 #[derive(Debug, Clone, Copy)]
 pub enum WorkerCommand {
@@ -33,10 +37,12 @@ pub enum WorkerCommand {
 }
 
 /// Starts the worker of one GPU, which passes its readings to `report`. The worker exits when the sender of `commands`
-/// is dropped.
+/// is dropped. `session` keeps the driver loaded until the worker has opened the GPU: without persistence mode, loading
+/// it again takes seconds.
 pub fn spawn(
     index: u32,
     library: Arc<Library>,
+    session: Option<Arc<Nvml>>,
     interval: Millis,
     commands: Receiver<WorkerCommand>,
     report: impl Fn(Gpu) -> Result<(), ReceiverClosed> + Send + 'static,
@@ -44,6 +50,7 @@ pub fn spawn(
     let worker = Worker {
         index,
         library,
+        loaded: session,
         interval,
         focused: false,
         commands,
@@ -57,6 +64,8 @@ pub fn spawn(
 struct Worker {
     index: u32,
     library: Arc<Library>,
+    /// The session of the thread that loaded the driver, until this worker uses it.
+    loaded: Option<Arc<Nvml>>,
     interval: Millis,
     focused: bool,
     commands: Receiver<WorkerCommand>,
@@ -83,7 +92,7 @@ impl Worker {
             let Err(end) = self.session();
             match end {
                 End::Closed => return,
-                End::Failed(error) => self.report_lost(&error),
+                End::Failed(error) => self.report_failure(&error),
             }
             if self.wait(RETRY_INTERVAL).is_err() {
                 return;
@@ -93,7 +102,10 @@ impl Worker {
 
     /// Opens the GPU and reads its values until the GPU is lost.
     fn session(&mut self) -> Result<std::convert::Infallible, End> {
-        let nvml = self.library.acquire()?;
+        let nvml = match self.loaded.take() {
+            Some(nvml) => nvml,
+            None => self.library.acquire()?,
+        };
         let device = self.find(&nvml)?;
         let mut reader = Reader::new();
         let mut opened = device::open(&device, self.index)?;
@@ -124,13 +136,19 @@ impl Worker {
         nvml.device_by_uuid(&*self.gpu.uuid.0)
     }
 
-    fn report_lost(&mut self, error: &NvmlError) {
-        if self.gpu.health.state != HealthState::Lost {
-            self.gpu.health = Health {
-                state: HealthState::Lost,
-                since: Some(now_mono()),
-                detail: Some(error.to_string()),
-            };
+    fn report_failure(&mut self, error: &NvmlError) {
+        let state = match error {
+            NvmlError::NoPermission => HealthState::Denied,
+            _ => HealthState::Lost,
+        };
+        if state == HealthState::Denied && self.gpu.uuid == GpuUuid::default() {
+            self.gpu.name = "GPU (not yours)".into();
+            let why = "the driver denies access to this GPU";
+            self.gpu.processes = Reading::missing(Reason::NotRead, why);
+        }
+        if self.gpu.health.state != state {
+            self.gpu.health =
+                Health { state, since: Some(now_mono()), detail: Some(error.to_string()) };
         }
         // Report the last known processes unchanged, because their exits are detected through the kernel.
         let _ = self.report();
@@ -176,6 +194,9 @@ struct Reader {
     /// not only periodically.
     graphics_seen: bool,
     graphics: Timer,
+    graphics_reads: u32,
+    /// True if the last read found clients of an MPS server, which are then read each time.
+    has_mps: bool,
     newest_sample: u64,
     counters: Option<device::NvlinkCounters>,
 }
@@ -195,6 +216,8 @@ impl Reader {
             last_memory: Memory::default(),
             graphics_seen: false,
             graphics: Timer::new(Group::Processes),
+            graphics_reads: 0,
+            has_mps: false,
             newest_sample: 0,
             counters: None,
         }
@@ -207,12 +230,23 @@ impl Reader {
         self.last_memory = gpu.memory.clone();
         if self.processes.due(now.0, changed, focused) {
             let graphics = self.graphics.due(now.0, self.graphics_seen, focused);
-            device::processes(device, gpu, graphics || self.graphics_seen, &mut self.buffers);
+            self.graphics_reads = self.graphics_reads.wrapping_add(u32::from(graphics));
+            let mps = self.has_mps || graphics && self.graphics_reads % MPS_PERIOD == 1;
+            let lists = [
+                (graphics || self.graphics_seen).then_some(ProcessList::Graphics),
+                mps.then_some(ProcessList::Mps),
+            ];
+            let lists: Vec<ProcessList> = lists.into_iter().flatten().collect();
+            let has_mps = device::processes(device, gpu, &lists, &mut self.buffers);
+            if mps {
+                self.has_mps = has_mps;
+            }
             gpu.processes_at = Some(now);
             if graphics {
                 self.graphics_seen = device::any_graphics(gpu);
             }
         }
+        device::correct_shared(gpu);
         if self.utilization.due(now.0, false, focused) {
             self.newest_sample =
                 device::utilization(device, gpu, self.newest_sample, &mut self.buffers);

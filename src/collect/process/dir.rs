@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use procfs::ProcError;
 use procfs::process::{Limits, Process, Status};
+use procfs::{FromRead, ProcError};
 
 use super::nul_list::{self, NulList};
 
@@ -39,8 +39,10 @@ impl Dir {
         Ok(self.file("ns/mnt")?.metadata()?.ino())
     }
 
+    /// Reads `status`, in which the process's name may be cut inside a character, or not be UTF-8 at all.
     pub fn status(&self) -> io::Result<Status> {
-        self.0.status().map_err(as_io)
+        let bytes = nul_list::read(self.file("status")?)?;
+        Status::from_read(String::from_utf8_lossy(&bytes).as_bytes()).map_err(as_io)
     }
 
     pub fn limits(&self) -> io::Result<Limits> {

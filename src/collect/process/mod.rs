@@ -52,6 +52,11 @@ const MAX_UNLISTED_TIME: Millis = Millis(5 * 60 * 1000);
 /// Maximum number of unlisted processes to watch, which limits the number of open files.
 const MAX_UNLISTED: usize = 128;
 
+/// Returns the reason why this user cannot see the processes of other users, if `/proc` hides them.
+pub fn hides_others(proc_root: &Path) -> Option<String> {
+    Access::new(proc_root).hides_others()
+}
+
 #[derive(Debug, Default, PartialEq)]
 pub struct ProcessReadout {
     /// Running processes, ordered by PID.

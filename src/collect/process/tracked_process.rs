@@ -53,6 +53,10 @@ impl TrackedProcess {
     pub fn open(pid: Pid, now: Mono, reading: &mut Context) -> io::Result<Self> {
         let file = StatFile::of(&reading.proc_root, pid)?;
         let stat = file.read(&mut reading.buffer)?;
+        if stat.is_kernel_thread {
+            // The driver means a process of another PID namespace, as in WSL.
+            return Err(Errno::ENOENT.into());
+        }
         let key = ProcessKey { pid, start: stat.start };
         let mut process = Process {
             key,

@@ -30,6 +30,8 @@ use self::rows::{
     POOL_FIGURES, PROCESS_FIGURES, Row, largest, pool_rows, process_rows, summed, write_rows,
 };
 
+/// Value of `gputop_gpu_up` for a GPU that need not respond, so that `gputop_gpu_up == 0` finds only failures.
+const NOT_ASKED: f64 = -1.0;
 const MAX_LABEL_CHARS: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +298,8 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
                 HealthState::Answering => ("answering", 1.0),
                 HealthState::Silent => ("silent", 0.0),
                 HealthState::Lost => ("lost", 0.0),
+                HealthState::Asleep => ("asleep", NOT_ASKED),
+                HealthState::Denied => ("not_yours", NOT_ASKED),
                 HealthState::Unknown => ("unknown", 0.0),
             };
             let own = [gpu_label(gpu), ("state", state.into())];
@@ -304,7 +308,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
     });
     out.gauge(
         "gputop_gpu_up",
-        "1 if the GPU responds; if 0, the label state gives the reason",
+        "1 if the GPU responds, 0 if it fails to, -1 if it is asleep or not yours; the label state gives the reason",
         gpus,
     )
 }
@@ -380,6 +384,10 @@ fn write_mig(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
             let values = gpu.mig.iter().filter_map(|mig| {
                 let profile = mig.profile.value().map(|profile| ("profile", label(profile)));
                 let own = [("mig", mig.index.to_string().into())];
+                let instance = mig.gpu_instance.get();
+                let own = own
+                    .into_iter()
+                    .chain(instance.map(|instance| ("gpu_instance", instance.to_string().into())));
                 let labels = with(labels, own.into_iter().chain(profile));
                 Some((labels, part(&mig.memory).get()?.0 as f64))
             });

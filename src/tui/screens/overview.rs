@@ -89,6 +89,8 @@ pub struct Overview {
 struct Layout {
     host: Rect,
     gpus: Rect,
+    /// The line that shows which GPUs are visible. Empty if all are.
+    range: Rect,
     /// The line between the tables that states the unit and explains the columns. Empty if it does not fit.
     legend: Rect,
     processes: Rect,
@@ -283,6 +285,7 @@ impl Overview {
         // Always leave room for the heading and three rows of the process table.
         let gpus =
             rows(gpu_rows + 1).min(tables.height.saturating_sub(5)).max(2).min(tables.height);
+        let range = u16::from(rows(gpu_rows + 1) > gpus && gpus > 2);
         let left = tables.height - gpus;
         let gap = u16::from(left >= 10);
         let wanted = rows(app.host.processes.lines.len().max(1) + 2);
@@ -294,8 +297,9 @@ impl Overview {
             spare => chart_rows(app.host.frame.gpus.len(), Rect { height: spare, ..area }),
         };
         let gap = if compact && spare == 0 { 0 } else { gap };
-        let [gpus, legend, processes, below] = Areas::vertical([
-            Constraint::Length(gpus),
+        let [gpus, range, legend, processes, below] = Areas::vertical([
+            Constraint::Length(gpus - range),
+            Constraint::Length(range),
             Constraint::Length(gap),
             Constraint::Fill(1),
             Constraint::Length(below),
@@ -304,6 +308,7 @@ impl Overview {
         Layout {
             host,
             gpus,
+            range,
             legend,
             processes,
             unread,
@@ -350,7 +355,7 @@ impl Overview {
         let below = draw_lines(app, at, marked, area, buffer);
         if app.host.processes.rows.is_empty() && area.height > 1 {
             let [_, line] = split_left(row(area, area.y + 1), 2);
-            put_line(buffer, line, &nothing_to_show(app), Role::Dim, &app.ui.theme);
+            put_line(buffer, line, &app.host.why_no_rows(), Role::Dim, &app.ui.theme);
         }
         if below > 0 && area.height > 2 {
             let text = format!("{} {below} more ", app.ui.theme.glyphs.ellipsis);
@@ -378,7 +383,8 @@ impl Overview {
 
     fn draw_chart(&self, app: &App, gpu: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
         let Some(gpu) = gpu else { return };
-        let total = gpu.memory.total.get().unwrap_or(Bytes(1));
+        let host = || app.host.frame.host.as_ref()?.memory_total.get();
+        let total = gpu.memory.total.get().or_else(host).unwrap_or(Bytes(1));
         let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
         let title = |what, now: Option<String>| {
             let now = now.map_or(String::new(), |now| format!(" {now}"));
@@ -437,16 +443,6 @@ fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
     put_all(buffer, area.x, area.y, area.right(), &pieces);
 }
 
-fn nothing_to_show(app: &App) -> String {
-    if !app.host.processes.filter.is_empty() {
-        return format!("No process matches `{}`", app.host.processes.filter);
-    }
-    match app.host.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
-        Some(why) => format!("Process list not available: {why}"),
-        None => "No process uses a GPU".into(),
-    }
-}
-
 /// Draws a line with the host's CPU use, memory use and load, and its driver version. A narrow screen shows the first
 /// items that fit.
 fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
@@ -503,12 +499,12 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
     driver_item("CUDA", |driver| &driver.cuda);
 }
 
-/// If not all GPUs fit, shows the visible range in the heading of the GPU table.
-fn draw_range(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mut Buffer) {
-    let shown = usize::from(area.height.saturating_sub(1)).min(rows.len() - offset.min(rows.len()));
-    if shown < rows.len() {
+/// If not all GPUs fit, shows the visible range below the GPU table.
+fn draw_range(rows: &[GpuRow], offset: usize, layout: &Layout, app: &App, buffer: &mut Buffer) {
+    if !layout.range.is_empty() {
+        let shown = usize::from(layout.gpus.height.saturating_sub(1));
         let text = format!(" {} to {} of {} ", offset + 1, offset + shown, rows.len());
-        put_line_right(buffer, area, &text, Role::Warn, &app.ui.theme);
+        put_line_right(buffer, layout.range, &text, Role::Warn, &app.ui.theme);
     }
 }
 
@@ -533,7 +529,7 @@ impl Screen for Overview {
             let [_, line] = split_left(line, 2);
             put_line(buffer, line, &why_no_gpus(&app.host.frame), Role::Warn, &app.ui.theme);
         }
-        draw_range(&rows, offset, layout.gpus, app, buffer);
+        draw_range(&rows, offset, &layout, app, buffer);
         if !layout.legend.is_empty() {
             let legend = legend_text(app, layout.legend.width);
             put_line(buffer, layout.legend, &legend, Role::Dim, &app.ui.theme);

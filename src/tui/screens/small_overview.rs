@@ -4,7 +4,7 @@
 use gputop_allocator::fits::stuck;
 use gputop_allocator::warnings::Note;
 use gputop_model::accounting::{Accounting, account_pools};
-use gputop_model::gpu::{Gpu, HealthState};
+use gputop_model::gpu::Gpu;
 use gputop_model::history::{GpuMetric, SeriesKey};
 use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
@@ -81,7 +81,7 @@ fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buff
 /// Draws `GPU0 ####....  91%`: a bar split into parts, and the share in use.
 fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
-    let is_unresponsive = gpu.health.state != HealthState::Answering;
+    let is_unresponsive = gpu.health.state.is_failure();
     let role = if is_unresponsive { Role::Bad } else { Role::Text };
     let used = put(buffer, area.x, area.y, label, area.width, theme.style(role)) + 1;
     let Some(split) = split_of(app, gpu) else {
@@ -379,8 +379,8 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
 /// Returns the most urgent message of all GPUs: unresponsive GPUs first, then errors, other warnings, and pool
 /// warnings.
 fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
-    let rank = |gpu: &Gpu, emphasis: Emphasis| match (gpu.health.state, emphasis) {
-        (HealthState::Lost | HealthState::Silent, _) => Some(0),
+    let rank = |gpu: &Gpu, emphasis: Emphasis| match (gpu.health.state.is_failure(), emphasis) {
+        (true, _) => Some(0),
         (_, Emphasis::Bad) => Some(1),
         (_, Emphasis::Warn) => Some(2),
         _ => None,

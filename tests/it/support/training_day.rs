@@ -149,6 +149,7 @@ impl Day {
                 .map(|i| 60.0 + ((self.second / 5 * 37 + i) % 400) as f64 / 100.0)
                 .to_vec()
                 .into(),
+            ..Host::default()
         });
     }
 

@@ -5,14 +5,14 @@
 //! different program, so every read of a structure must be validated; see
 //! [`Attached`](crate::torch::Attached).
 
-use std::io::IoSliceMut;
+use std::io::{IoSliceMut, Read};
 use std::path::{Path, PathBuf};
 
 use gputop_model::units::Pid;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use procfs::ProcError;
-use procfs::process::{Process, Task};
+use procfs::process::{MemoryMaps, Process, Task};
+use procfs::{FromRead, ProcError};
 
 use super::access;
 use super::maps::Mapping;
@@ -80,6 +80,9 @@ fn append_zeros(bytes: &mut Vec<u8>, count: usize) {
     }
 }
 
+/// Maximum size of a process's list of mappings. Linux allows 65,530 mappings by default.
+const MAX_MAPS_BYTES: u64 = 32 << 20;
+
 impl Memory for Live {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
         for batch in ranges.chunks(MAX_RANGES) {
@@ -104,7 +107,7 @@ impl Memory for Live {
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
         let dir = self.proc_root.join(self.pid.to_string());
         let maps = Process::new_with_root(dir)
-            .and_then(|process| process.maps())
+            .and_then(|process| process.maps().or_else(|_| maps_with_any_bytes(&process)))
             .map_err(|error| self.proc_error(&error))?;
         // Read one byte to find out why the list of mappings is empty: the address space is hidden from this user, or
         // the process is a zombie.
@@ -129,6 +132,14 @@ impl Memory for Live {
         let is_runnable = task.stat().is_ok_and(|stat| stat.state == 'R');
         is_runnable.then(|| task.schedstat().ok()).flatten().map(|times| times.sum_exec_runtime)
     }
+}
+
+/// Reads the mappings of a process that has loaded a file whose path is not UTF-8.
+fn maps_with_any_bytes(process: &Process) -> Result<MemoryMaps, ProcError> {
+    let mut bytes = Vec::new();
+    let file = process.open_relative("maps")?;
+    file.take(MAX_MAPS_BYTES).read_to_end(&mut bytes)?;
+    MemoryMaps::from_read(String::from_utf8_lossy(&bytes).as_bytes())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use gputop_model::{Missing, ProcessKey, Reason};
+use gputop_model::{Missing, Pid, ProcessKey, Reason};
 use nix::errno::Errno;
 
 use super::stat;
@@ -74,11 +74,17 @@ impl Access {
         }
     }
 
+    /// Returns the reason why this user cannot see the processes of others, if so.
+    pub fn hides_others(&self) -> Option<String> {
+        let is_hidden = stat::start_time(&self.proc_root, Pid(1)).is_err();
+        self.hidepid().filter(|_| is_hidden).map(Hidepid::hint)
+    }
+
     fn hidepid(&self) -> Option<&Hidepid> {
         self.hidepid
             .get_or_init(|| {
-                let mounts = fs::read_to_string(self.proc_root.join("self/mounts")).ok()?;
-                Hidepid::from_mounts(&mounts)
+                let mounts = fs::read(self.proc_root.join("self/mounts")).ok()?;
+                Hidepid::from_mounts(&String::from_utf8_lossy(&mounts))
             })
             .as_ref()
     }

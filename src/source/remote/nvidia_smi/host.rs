@@ -35,6 +35,7 @@ impl HostFigures {
             ),
             memory_total: memory("MemTotal:").into(),
             memory_used: used("MemTotal:", "MemAvailable:").into(),
+            page_cache: memory("Cached:").into(),
             swap_total: memory("SwapTotal:").into(),
             swap_used: used("SwapTotal:", "SwapFree:").into(),
             load: if load.len() == 3 && load.iter().all(|load| load.is_finite()) {

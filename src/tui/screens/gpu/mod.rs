@@ -9,7 +9,7 @@ use gputop_model::units::GpuUuid;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use self::facts::{dimmed, facts_of};
+use self::facts::{dimmed, facts_of, identity_only};
 use super::gpu_table::{legend, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
@@ -108,7 +108,13 @@ impl GpuScreen {
 
     fn parts(&self, app: &App, area: Rect) -> ScreenParts {
         let left = area.height.saturating_sub(2);
-        let chart = if left >= 18 { (left / 3).clamp(6, 14) } else { 0 };
+        let is_never_read = |gpu: &Gpu| {
+            let has_no_values =
+                matches!(gpu.health.state, HealthState::Asleep | HealthState::Denied);
+            has_no_values && gpu.memory.total.get().is_none()
+        };
+        let has_chart = left >= 18 && !self.gpu(app).is_some_and(is_never_read);
+        let chart = if has_chart { (left / 3).clamp(6, 14) } else { 0 };
         let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
         let max_processes = if is_small(area) { left } else { (left - chart) / 3 + 1 };
         let processes = wanted.min(max_processes).min(left - chart);
@@ -155,10 +161,10 @@ impl GpuScreen {
 
 /// Returns the fact lines of a GPU for an area. Facts of an unresponsive GPU are dimmed.
 fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
-    let facts = facts_of(gpu, &app.host.frame, &app.ui.theme);
     let facts = match gpu.health.state {
-        HealthState::Answering => facts,
-        _ => dimmed(facts),
+        HealthState::Answering => facts_of(gpu, &app.host.frame, &app.ui.theme),
+        HealthState::Asleep | HealthState::Denied => identity_only(gpu),
+        _ => dimmed(facts_of(gpu, &app.host.frame, &app.ui.theme)),
     };
     fact_lines(&facts, line_width(area, MIN_FACTS))
 }

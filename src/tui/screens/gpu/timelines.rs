@@ -15,7 +15,8 @@ use crate::tui::widgets::timelines::Timelines;
 /// Draws as many of the GPU charts as fit.
 pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
-    let total = gpu.memory.total.get().unwrap_or(Bytes(1));
+    let host = || app.host.frame.host.as_ref()?.memory_total.get();
+    let total = gpu.memory.total.get().or_else(host).unwrap_or(Bytes(1));
     let mut charts = vec![
         Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
         Timeline::percent("SM", series(GpuMetric::Sm)),

@@ -18,7 +18,30 @@ pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact>
     if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
         return accounting_facts(gpu, &split);
     }
+    if gpu.memory.is_shared_with_host() {
+        return shared_facts(gpu, frame);
+    }
     std::iter::once(heading()).chain(section_facts(Section::Memory, gpu, theme)).collect()
+}
+
+/// Returns the memory of a GPU that shares the host's memory. What the host uses is not added to what the GPU uses.
+fn shared_facts(gpu: &Gpu, frame: &Frame) -> Vec<Fact> {
+    let host = frame.host.as_ref();
+    let fact = |name, size: Option<Bytes>, words: &str| {
+        let size = size.map_or("\u{2013}".into(), |size| format!("{:.2} GiB", size.as_gib()));
+        Fact::Value(name, format!("{size:>12}  {words}"), Role::Text, "")
+    };
+    let total = host.and_then(|host| host.memory_total.get());
+    let used = host.and_then(|host| host.memory_used.get());
+    let available = total.zip(used).map(|(total, used)| Bytes(total.0.saturating_sub(used.0)));
+    let cache = host.and_then(|host| host.page_cache.get());
+    vec![
+        heading(),
+        fact("processes", gpu.memory.used.get(), "shared with the CPU"),
+        fact("host memory", total, "total"),
+        fact("  available", available, "to CPU and GPU"),
+        fact("  page cache", cache, "mostly available"),
+    ]
 }
 
 fn heading() -> Fact {
@@ -81,7 +104,12 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     list.extend(sentences.map(|part| Fact::Prose("  cause", part.sentence.clone())));
     let fits = Bytes(printed[3].0.saturating_sub(CONTEXT.0));
     list.extend([
-        Fact::Value("driver", text(printed[2]), Role::Driver, ""),
+        Fact::Value(
+            "driver",
+            format!("{}  nvidia-smi: reserved", text(printed[2])),
+            Role::Driver,
+            "",
+        ),
         Fact::Value("free", text(printed[3]), Role::Text, ""),
         Fact::Value("  FITS", format!("{}~  for a new process", text(fits)), Role::Text, ""),
         Fact::Value("total", text(sum), Role::Text, Period::Tick.words()),

@@ -6,7 +6,8 @@ mod section;
 
 use gputop_model::frame::Frame;
 use gputop_model::gpu::{Gpu, HealthState, Period, Section};
-use gputop_model::units::Mono;
+use gputop_model::reading::Reading;
+use gputop_model::units::{Mono, Percent};
 
 use self::memory::memory_facts;
 use self::mig::mig_facts;
@@ -25,10 +26,27 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
             list.extend(identity_facts(gpu));
         }
         list.extend(section_facts(section, gpu, theme));
+        if section == Section::Power && gpu.fans.len() > 1 {
+            let speed = |fan: &Reading<Percent>| {
+                fan.get()
+                    .map_or_else(|| theme.glyphs.absent.into(), |fan| format!("{:.0} %", fan.0))
+            };
+            let speeds: Vec<String> = gpu.fans.iter().map(speed).collect();
+            let words = Period::Slow.words();
+            list.push(Fact::Value("fans", speeds.join(", "), Role::Text, words));
+        }
     }
     list.extend(mig_facts(gpu, theme));
     list.extend(read_facts(gpu, frame.mono));
     list
+}
+
+/// Returns the facts about a GPU that has no values, because it is asleep or belongs to another job.
+pub(super) fn identity_only(gpu: &Gpu) -> Vec<Fact> {
+    let [health, uuid] = identity_facts(gpu);
+    let bus =
+        gpu.board.pci_bus.value().map(|bus| Fact::Value("PCI bus", bus.clone(), Role::Text, ""));
+    [Some(health), Some(uuid), bus].into_iter().flatten().collect()
 }
 
 /// Returns the health and the UUID of a GPU.
@@ -37,6 +55,8 @@ fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
         HealthState::Answering => "answering".to_owned(),
         HealthState::Silent => "a driver call has not returned".to_owned(),
         HealthState::Lost => gpu.health.detail.clone().unwrap_or_else(|| "lost".into()),
+        HealthState::Asleep => "asleep: nothing uses it".to_owned(),
+        HealthState::Denied => "not yours: access denied".to_owned(),
         HealthState::Unknown => "unknown".to_owned(),
     };
     let fact = |name, text, period: Period| Fact::Value(name, text, Role::Text, period.words());

@@ -1,0 +1,598 @@
+//! Machines that are not a server with H200s: GPUs that sleep or need seconds to wake, GPUs of other users, unified
+//! memory, odd names.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use gputop::collect::agent::Options;
+use gputop::collect::local;
+use gputop::collect::process::container::Files;
+use gputop_model::protocol::Update;
+use gputop_model::{HealthState, Millis, Percent, Permissions};
+
+use crate::support::deadline::DEADLINE;
+use crate::support::fake_machine::{
+    RealProcess, command, dashboard, is_host, on_gpu, run, wait_until,
+};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::{self, gpu_shows, shows};
+
+/// A machine whose driver and GPUs need seconds to start, because nothing keeps them loaded.
+const SLOW_TO_WAKE: &str = "[driver]\nwake_ms = 1500\n\
+    [[gpu]]\nsm = 10\nwake_ms = 2200\npersistence = false\n\
+    [[gpu]]\nsm = 20\nwake_ms = 2200\npersistence = false\n";
+
+#[test]
+fn gpus_that_need_seconds_to_wake_are_waited_for() {
+    for (args, expected) in [
+        (vec!["line"], " sm 20% 31C\n"),
+        (vec!["once"], "139.8   20 "),
+        (vec!["once", "--csv"], "NVIDIA H200"),
+        (vec!["once", "--json"], "NVIDIA H200"),
+        (vec!["serve", "--once"], "DCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 20"),
+    ] {
+        let fake = FakeNvml::new(SLOW_TO_WAKE);
+        let outcome = run(&fake, &args);
+        assert_eq!((outcome.code, &*outcome.err), (Some(0), ""), "{args:?}");
+        assert!(outcome.out.contains(expected), "{args:?}: {}", outcome.out);
+        // The driver is started once: with persistence mode off, the GPUs would sleep again in between.
+        assert_eq!((fake.calls().of("init"), fake.calls().of("shutdown")), (1, 0), "{args:?}");
+    }
+}
+
+#[test]
+fn gpus_that_do_not_wake_in_time_are_an_error_with_the_reason() {
+    for (args, seconds) in
+        [(&["line"][..], 5), (&["once"], 10), (&["once", "--csv"], 10), (&["serve", "--once"], 10)]
+    {
+        let fake = FakeNvml::new("[[gpu]]\nwake_ms = 60000\n[[gpu]]\nwake_ms = 60000\n");
+        let started = Instant::now();
+        let outcome = run(&fake, args);
+        assert_eq!(outcome.code, Some(1), "{args:?}: {outcome:?}");
+        let reason = format!("gputop: no answer from the NVIDIA driver within {seconds} s");
+        assert!(outcome.err.starts_with(&reason), "{args:?}: {outcome:?}");
+        assert!(outcome.err.ends_with("keep the driver loaded: nvidia-smi -pm 1\n"), "{outcome:?}");
+        assert!(started.elapsed() < Duration::from_secs(2 * seconds), "{args:?}");
+    }
+    // One hanging GPU does not hide the others.
+    let fake = FakeNvml::new("[[gpu]]\nwake_ms = 60000\n[[gpu]]\nsm = 20\n");
+    let outcome = run(&fake, ["line"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.out.contains("sm 20%") && outcome.out.contains("no answer"), "{outcome:?}");
+}
+
+/// A private sysfs with one GPU, which the fake driver lists as GPU 0.
+struct Sysfs {
+    root: tempfile::TempDir,
+}
+
+impl Sysfs {
+    fn with_gpu(status: &str) -> Self {
+        let sysfs = Self { root: tempfile::tempdir().unwrap() };
+        for (name, text) in [("vendor", "0x10de"), ("class", "0x030000"), ("device", "0x28e0")] {
+            sysfs.set(name, text);
+        }
+        sysfs.set("power/control", "auto");
+        sysfs.set("power/runtime_status", status);
+        sysfs
+    }
+
+    fn set(&self, name: &str, text: &str) {
+        let path = self.root.path().join("bus/pci/devices/0000:01:00.0").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    }
+}
+
+/// A laptop whose GPU can sleep.
+const LAPTOP: &str = "[[gpu]]\nname = \"NVIDIA GeForce RTX 4060 Laptop GPU\"\nsm = 7\n\
+    total = \"8 GiB\"\npci_bus = \"00000000:01:00.0\"\npersistence = false\n";
+
+fn run_with(sysfs: &Sysfs, fake: &FakeNvml, args: &[&str]) -> (Option<i32>, String) {
+    let output = command(fake, args).env("GPUTOP_SYS", sysfs.root.path()).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_sleeping_gpu_is_not_woken() {
+    let sysfs = Sysfs::with_gpu("suspended");
+    for (args, expected) in [
+        (&["line"][..], "1 GPU asleep\n"),
+        (&["once"], "asleep"),
+        (&["once", "--json"], "\"state\": \"asleep\""),
+        (&["once", "--csv"], "NVIDIA GPU (PCI ID 10de:28e0)"),
+        (&["serve", "--once"], "gputop_gpu_up{gpu=\"0\",state=\"asleep\"} -1"),
+        (&["doctor"], "not loaded, because all GPUs (1) are asleep"),
+    ] {
+        let fake = FakeNvml::new(LAPTOP);
+        let (code, out) = run_with(&sysfs, &fake, args);
+        assert!(out.contains(expected), "{args:?}: {out}");
+        assert_eq!(code, Some(0), "{args:?}: {out}");
+        let calls = fake.calls();
+        assert_eq!(calls.iter().count(), 0, "{args:?}: {calls:?}");
+    }
+    let fake = FakeNvml::new(LAPTOP);
+    let (code, out) = run_with(&sysfs, &fake, &["once", "--wake"]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains(" 7.4 ") && !out.contains("asleep"), "{out}");
+}
+
+#[test]
+fn the_dashboard_reads_a_gpu_once_something_else_wakes_it_or_a_key_is_pressed() {
+    let sysfs = Sysfs::with_gpu("suspended");
+    let fake = FakeNvml::new(LAPTOP);
+    let shown = |text: &'static str| {
+        move |screen: &vt100::Screen| {
+            screen_tables::gpu(screen, "0").is_some_and(|row| row.cell("NOTE").starts_with(text))
+        }
+    };
+    let terminal = dashboard(&fake).env("GPUTOP_SYS", sysfs.root.path()).start();
+    terminal.wait_for(shown("asleep"), "a sleeping GPU");
+    assert_eq!(fake.calls().iter().count(), 0);
+    sysfs.set("power/runtime_status", "active");
+    terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", "7"), ("NOTE", "")]), "the GPU");
+    drop(terminal);
+
+    sysfs.set("power/runtime_status", "suspended");
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal =
+            dashboard(&fake).env("GPUTOP_SYS", sysfs.root.path()).size(rows, columns).start();
+        terminal.wait_for(shown("asleep"), "a sleeping GPU");
+        terminal.send("a");
+        terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", "7"), ("NOTE", "")]), "the GPU");
+    }
+    let terminal = dashboard(&fake).env("GPUTOP_SYS", sysfs.root.path()).size(6, 40).start();
+    terminal.wait_text("asleep");
+}
+
+#[test]
+fn an_idle_gpu_is_released_so_that_it_can_sleep() {
+    let sysfs = Sysfs::with_gpu("active");
+    let fake = FakeNvml::new(&LAPTOP.replace("sm = 7", "sm = 0"));
+    let options = Options {
+        interval: Millis(100),
+        library: Some(fake.library_copy()),
+        keeps_gpus_awake: false,
+        idle_limit: Duration::from_millis(500),
+        proc_root: "/proc".into(),
+        sys_root: sysfs.root.path().into(),
+        container_files: Files { root: "/".into(), home: None },
+        tmux: None,
+        tmux_folder: None,
+        cgroup_root: "/sys/fs/cgroup".into(),
+        kernel_log: "/nonexistent".into(),
+        finds_candidates: false,
+        permissions: Permissions::none("a test"),
+        is_remote: false,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _guard = runtime.enter();
+    let mut source = local::start(options).unwrap();
+    let mut wait_for = |wanted: HealthState| {
+        let found = runtime.block_on(tokio::time::timeout(DEADLINE, async {
+            loop {
+                if let Some(Update::Frame(frame)) = source.next().await
+                    && frame.gpus.iter().any(|gpu| gpu.health.state == wanted)
+                {
+                    return frame;
+                }
+            }
+        }));
+        found.unwrap().gpus[0].clone()
+    };
+    let gpu = wait_for(HealthState::Answering);
+    let asleep = wait_for(HealthState::Asleep);
+    assert_eq!((&asleep.name, &asleep.uuid, asleep.sm.get()), (&gpu.name, &gpu.uuid, None));
+    // The driver is unloaded, and not loaded again while the GPU sleeps.
+    fake.wait_calls("shutdown", |calls| calls.of("shutdown") == calls.of("init"));
+    sysfs.set("power/runtime_status", "suspended");
+    let before = fake.calls().of("init");
+    std::thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(fake.calls().of("init"), before);
+    // A program wakes it.
+    fake.replace(&format!("{LAPTOP}[[process]]\npid = 1\nused = \"1 GiB\"\n"));
+    sysfs.set("power/runtime_status", "active");
+    assert_eq!(wait_for(HealthState::Answering).sm.get(), Some(Percent(7.0)));
+    // It is used, and not released.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(fake.calls().of("init"), before + 1);
+}
+
+#[test]
+fn a_gpu_of_another_job_is_not_lost() {
+    let foreign = "[[gpu]]\nerrors = { handle = \"no_permission\" }\n";
+    let fake = FakeNvml::new(&format!("{foreign}[[gpu]]\nsm = 50\n{foreign}"));
+    let line = run(&fake, ["line"]);
+    assert_eq!(
+        (line.code, &*line.out),
+        (Some(0), "0 not yours | 1 0.6/140G 0% sm 50% 31C | 2 not yours\n")
+    );
+    assert_eq!(run(&fake, ["line", "--width", "30"]).out, "mem - 0 -%  sm 50%  31C\n");
+    assert_eq!(run(&fake, ["line", "--width", "20"]).out, "0% sm 50%\n");
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    assert!(metrics.contains("gputop_gpu_up{gpu=\"0\",state=\"not_yours\"} -1"), "{metrics}");
+    assert!(!metrics.contains("state=\"lost\""), "{metrics}");
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal = dashboard(&fake).size(rows, columns).start();
+        let is_foreign = |screen: &vt100::Screen, gpu| {
+            gpu_shows(screen, gpu, &[("NOTE", "not yours"), ("USED", "–")])
+        };
+        terminal.wait_for(|s| is_foreign(s, "0") && is_foreign(s, "2"), "GPUs of other jobs");
+        terminal.send("\r");
+        terminal.wait_text("GPU 0  GPU (not yours)");
+        if rows > 24 {
+            terminal.wait_text("not yours: access denied");
+        }
+    }
+    let all = FakeNvml::new(&foreign.repeat(2));
+    assert_eq!(run(&all, ["line"]).out, "2 GPUs not yours\n");
+}
+
+#[test]
+fn names_that_are_not_utf8_lose_neither_owner_nor_command() {
+    if !is_host() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    // The kernel cuts the first name to 15 bytes, inside a letter. The second one is Latin-1.
+    let names = ["обучение_модели".as_bytes(), b"tr\xe9n"];
+    let programs: Vec<RealProcess> = names
+        .iter()
+        .map(|name| {
+            let path = dir.path().join(OsStr::from_bytes(name));
+            fs::copy("/bin/cat", &path).unwrap();
+            RealProcess::program(&path)
+        })
+        .collect();
+    let on = |process: &RealProcess| on_gpu(0, process, "used = \"2 GiB\"");
+    let fake = FakeNvml::h200s(1, &programs.iter().map(on).collect::<String>());
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap().name;
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&fake, ["once", "--json"]).out).unwrap();
+    for process in &programs {
+        let list = json["processes"]["list"].as_array().unwrap();
+        let shown = list.iter().find(|shown| shown["key"]["pid"] == process.pid()).unwrap();
+        assert_eq!(shown["user"], user, "{shown:#}");
+        assert!(shown["command"].is_string(), "{shown:#}");
+    }
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let info = metrics.lines().filter(|line| line.starts_with("gputop_process_info"));
+    assert!(info.clone().all(|line| line.contains(&format!("user=\"{user}\""))), "{metrics}");
+    assert_eq!(info.count(), 2, "{metrics}");
+}
+
+#[test]
+fn printed_tables_have_no_gaps_after_wide_characters() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("训练模型🔥日本語");
+    let fake = FakeNvml::h200s(1, &on_gpu(0, &process, "used = \"2 GiB\""));
+    let table = run(&fake, ["once"]).out;
+    assert!(table.contains(" 训练模型🔥日本語\n"), "{table}");
+}
+
+#[test]
+fn fans_may_exceed_100_percent_and_all_are_read() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nfans = [150]\n[[gpu]]\nfans = [0, 40, 38]\n[[gpu]]\nfans = [4294967295]\n[[gpu]]\n",
+    );
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let shown: Vec<&str> =
+        metrics.lines().filter(|line| line.starts_with("DCGM_FI_DEV_FAN_SPEED")).collect();
+    assert_eq!(
+        shown,
+        ["DCGM_FI_DEV_FAN_SPEED{gpu=\"0\"} 150", "DCGM_FI_DEV_FAN_SPEED{gpu=\"1\"} 40"]
+    );
+    let terminal = dashboard(&fake).size(60, 200).start();
+    terminal.wait_for(|s| gpu_shows(s, "1", &[("NOTE", "")]), "the overview");
+    terminal.send("j\r");
+    terminal.wait_text("0 %, 40 %, 38 %");
+}
+
+/// GB10: the driver supports neither memory call, and its PCIe link is a placeholder. Jetson: it reports zeros.
+const NO_MEMORY: &str = "[[gpu]]\nname = \"NVIDIA GB10\"\nsm = 96\ntemperature = 55\n\
+    pcie_generation = 1\npcie_width = 1\n\
+    errors = { memory = \"not_supported\", bar1 = \"not_supported\" }\n";
+const ZERO_MEMORY: &str = "[[gpu]]\nname = \"Orin (nvgpu)\"\ntotal = 0\nreserved = 0\nused = 0\n\
+    free = 0\nsm = 96\npower = 0\ntemperature = 0\nsm_clock = 0\nmemory_clock = 0\n\
+    pcie_generation = 0\npcie_width = 0\npcie_max_generation = 0\npcie_max_width = 0\n";
+
+#[test]
+fn memory_shared_with_the_host_is_the_sum_of_the_processes() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("serve.py");
+    let rows = on_gpu(0, &process, "used = \"62 GiB\"\nkind = \"both\"")
+        + "[[process]]\npid = 0\nused = \"1 GiB\"\n[[process]]\npid = 4294967295\n";
+    for gpu in [NO_MEMORY, ZERO_MEMORY] {
+        let fake = FakeNvml::new(&format!("{gpu}{rows}"));
+        let line = run(&fake, ["line"]).out;
+        assert!(line.starts_with("0 62.0G sm 96% "), "{line}");
+        assert!(!line.contains('!'), "{line}");
+        let metrics = run(&fake, ["serve", "--once"]).out;
+        assert!(metrics.contains("DCGM_FI_DEV_FB_USED{gpu=\"0\"} 63488\n"), "{metrics}");
+        for absent in ["FB_TOTAL", "FB_FREE", "PCIE_LINK_WIDTH", "pid=\"0\"", "pid=\"4294967295\""]
+        {
+            assert!(!metrics.contains(absent), "{absent}: {metrics}");
+        }
+        for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+            let terminal = dashboard(&fake).size(rows, columns).start();
+            let values = [("USED", "62.0"), ("FREE", "–"), ("VRAM%", "–"), ("NOTE", "")];
+            terminal.wait_for(|s| gpu_shows(s, "0", &values), "the sum of the processes");
+            terminal.send("\r");
+            terminal.wait_text("shared with the CPU");
+            let screen = terminal.text();
+            assert!(!screen.contains("1B"), "{screen}");
+        }
+        let terminal = dashboard(&fake).size(6, 40).start();
+        terminal.wait_text("62.0 of");
+    }
+}
+
+#[test]
+fn errors_that_gputop_does_not_know_are_described_by_nvml() {
+    for (code, text) in [
+        ("\"gpu_not_found\"", "The NVIDIA driver finds no GPU: it may be switched off"),
+        ("23", "Insufficient Resources."),
+        ("77", "NVML reports error 77"),
+    ] {
+        let fake = FakeNvml::new(&format!("[driver]\ninit = {code}\n[[gpu]]\n"));
+        let outcome = run(&fake, ["line"]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.err.contains(text), "{outcome:?}");
+        assert!(!outcome.err.contains("enum variant"), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_kernel_thread_does_not_own_gpu_memory() {
+    if !is_host() {
+        return;
+    }
+    let fake = FakeNvml::h200s(1, "[[process]]\npid = 2\nused = \"2 GiB\"\n");
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&fake, ["once", "--json"]).out).unwrap();
+    let shown = &json["processes"]["list"][0];
+    assert_eq!(shown["user"]["missing"], "gone", "{shown:#}");
+    assert_eq!(json["gpus"][0]["unattributed"][0]["cause"], "gone", "{json:#}");
+}
+
+#[test]
+fn mps_clients_are_listed_once() {
+    if !is_host() {
+        return;
+    }
+    let (client, both) = (RealProcess::start("client.py"), RealProcess::start("both.py"));
+    let rows = on_gpu(0, &client, "used = \"6 GiB\"\nkind = \"mps\"\nsm = 40")
+        + &on_gpu(0, &both, "used = \"2 GiB\"\nkind = \"mps\"")
+        + &on_gpu(0, &both, "used = \"2 GiB\"");
+    let fake = FakeNvml::new(&format!("[[gpu]]\ncompute_mode = 3\nused = \"8 GiB\"\n{rows}"));
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&fake, ["once", "--json"]).out).unwrap();
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["processes"].as_array().unwrap().len(), 2, "{gpu:#}");
+    assert_eq!(gpu["unattributed"], serde_json::Value::Null, "{gpu:#}");
+}
+
+const MIG: &str = "[[gpu]]\nname = \"NVIDIA A100-SXM4-40GB\"\ntotal = \"40960 MiB\"\n\
+    mig = [{ profile = \"3g.20gb\", gi = 1 }, { profile = \"1g.5gb\", gi = 9 }]\n";
+
+#[test]
+fn mig_memory_and_processes_have_the_same_instance_name() {
+    let fake =
+        FakeNvml::new(&format!("{MIG}[[process]]\npid = 1\ngi = 9\nci = 0\nused = \"4 GiB\"\n"));
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let memory =
+        "gputop_mig_memory_used_bytes{gpu=\"0\",mig=\"1\",gpu_instance=\"9\",profile=\"1g.5gb\"}";
+    assert!(metrics.contains(memory), "{metrics}");
+    if is_host() {
+        assert!(
+            metrics.contains("gputop_process_memory_bytes{gpu=\"0\",gpu_instance=\"9\",pid=\"1\"}"),
+            "{metrics}"
+        );
+    }
+}
+
+#[test]
+fn mig_instances_that_are_gone_disappear_at_once() {
+    let fake = FakeNvml::new(MIG);
+    let terminal = dashboard(&fake).start();
+    terminal.wait_text("1g.5gb");
+    fake.replace(&MIG.replace(", { profile = \"1g.5gb\", gi = 9 }", ""));
+    let replaced = Instant::now();
+    terminal.wait_for(|screen| !screen.contents().contains("1g.5gb"), "one instance");
+    assert!(replaced.elapsed() < Duration::from_secs(4), "{:?}", replaced.elapsed());
+    fake.replace("[[gpu]]\nsm = 12\n");
+    terminal.wait_for(|screen| !screen.contents().contains("3g.20gb"), "no instance");
+}
+
+#[test]
+fn headings_are_not_overwritten_with_many_gpus() {
+    for (count, rows, columns) in
+        [(16, 24, 80), (32, 24, 80), (16, 15, 60), (32, 15, 60), (32, 40, 120)]
+    {
+        let fake = FakeNvml::h200s(count, "");
+        let terminal = dashboard(&fake).size(rows, columns).start();
+        let range = format!(" of {count} ");
+        terminal.wait_text(&range);
+        let text = terminal.text();
+        let heading = text.lines().find(|line| line.contains("VRAM%")).unwrap();
+        assert!(!heading.contains(&range), "{text}");
+        let last = text.lines().position(|line| line.contains(&range)).unwrap();
+        assert!(!text.lines().nth(last).unwrap().contains("SM%"), "{text}");
+        terminal.send("G");
+        terminal.wait_text(&format!("to {count} of {count} "));
+    }
+}
+
+#[test]
+fn printed_notes_are_not_cut_and_an_empty_process_table_says_why() {
+    let fake = FakeNvml::new("[[gpu]]\nerrors = { process_list = \"not_supported\" }\n");
+    let table = run(&fake, ["once"]).out;
+    assert!(table.contains("processes: not supported here\n"), "{table}");
+    assert!(table.ends_with("Process list not available: not supported here\n"), "{table}");
+}
+
+#[test]
+fn a_lost_gpu_without_an_xid_is_an_incident() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = dir.path().join("said");
+    let fake = FakeNvml::h200s(2, "");
+    let terminal = dashboard(&fake)
+        .env("XDG_STATE_HOME", dir.path())
+        .args(["--on-incident", &format!("cat > {}", said.display())])
+        .start();
+    terminal.wait_for(|s| gpu_shows(s, "1", &[("USED", "0.6"), ("NOTE", "")]), "the GPUs");
+    fake.replace("[[gpu]]\n[[gpu]]\nerrors = { \"*\" = \"gpu_is_lost\" }\n");
+    terminal.wait_text("OFF THE BUS");
+    wait_until("on_incident", || {
+        fs::read_to_string(&said).is_ok_and(|text| text.contains("no longer answers"))
+    });
+    terminal.send("i");
+    terminal.wait_text("no longer answers");
+}
+
+#[test]
+fn a_gpu_name_that_is_not_utf8_is_escaped() {
+    let fake = FakeNvml::new("[[gpu]]\nname = \"bytes:Quadro \\u00e9\\u001b[31m\"\n");
+    let json = run(&fake, ["once", "--json"]).out;
+    assert!(json.contains(r#""name": "Quadro \\xe9^[[31m""#), "{json}");
+}
+
+/// Symbols that came with later drivers than 470.
+const SINCE_R470: [&str; 5] = [
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+    "nvmlDeviceGetNumFans",
+];
+
+#[test]
+fn an_old_driver_and_a_kepler_card_show_what_they_have() {
+    let kepler = ["utilization", "power", "process_list", "ecc_mode", "process_utilization"];
+    let errors = kepler.map(|call| format!("{call} = \"not_supported\"")).join(", ");
+    let fake = FakeNvml::new(&format!(
+        "[driver]\nversion = \"470.256.02\"\n[[gpu]]\nname = \"GeForce GTX 690\"\n\
+         total = \"2 GiB\"\nreserved = 0\nused = \"1 GiB\"\nfans = [30]\nerrors = {{ {errors} }}\n"
+    ));
+    let old = fake.library_without(&SINCE_R470);
+    let output = command(&fake, ["once"]).env("GPUTOP_NVML", &old).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.contains(" 50    1.0    1.0    – "), "{out}");
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal = dashboard(&fake).env("GPUTOP_NVML", old.clone()).size(rows, columns).start();
+        let values = [("USED", "1.0"), ("SM%", "–"), ("W", "–")];
+        terminal.wait_for(|s| gpu_shows(s, "0", &values), "the values of an old card");
+        terminal.wait_text("Process list not available: not supported here");
+    }
+    let terminal = dashboard(&fake).env("GPUTOP_NVML", old).size(6, 40).start();
+    terminal.wait_text("1.0 of 2.0 GiB");
+}
+
+#[test]
+fn version_1_of_the_memory_call_replaces_version_2() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\ntotal = \"8 GiB\"\nreserved = 0\nused = \"2 GiB\"\n\
+         errors = { memory = \"not_supported\", memory_v1 = \"ok\" }\n",
+    );
+    assert_eq!(run(&fake, ["line"]).out, "0 2.0/8G 25% sm 0% 31C ! 2.0G unattributed\n");
+}
+
+#[test]
+fn process_lists_of_the_wrong_length_are_read_as_far_as_they_go() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    for listed in [0, 1, 3, 31] {
+        let rows = on_gpu(0, &process, "used = \"2 GiB\"");
+        let fake = FakeNvml::new(&format!("[[gpu]]\nlisted = {listed}\n{rows}"));
+        let json: serde_json::Value =
+            serde_json::from_str(&run(&fake, ["once", "--json"]).out).unwrap();
+        let shown = json["gpus"][0]["processes"].as_array().unwrap();
+        assert_eq!(shown.len(), usize::from(listed > 0), "{listed}: {shown:?}");
+    }
+}
+
+#[test]
+fn utilization_samples_of_others_and_of_the_future_do_not_matter() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let pid = process.pid();
+    let samples = format!(
+        "samples = [{{ pid = 0, sm = 90 }}, {{ pid = 4294967295, sm = 80 }}, {{ pid = {pid}, sm = 33 }}, \
+         {{ pid = {pid}, sm = 44, time = 1 }}, {{ pid = 999999, sm = 70, time = 9223372036854775807 }}]"
+    );
+    let rows = on_gpu(0, &process, "used = \"2 GiB\"\nsm = 1");
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{samples}\n{rows}"));
+    let terminal = dashboard(&fake).size(40, 160).start();
+    terminal.wait_for(|s| shows(s, pid, &[("SM%/5s", "33")]), "the own sample");
+}
+
+#[test]
+fn an_error_of_one_mig_instance_does_not_hide_the_others() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\ntotal = \"40 GiB\"\nmig_pending = false\nmig = [\
+         { profile = \"3g.20gb\", gi = 1, errors = { memory = \"unknown\" } },\
+         { profile = \"1g.5gb\", gi = 9, used = \"1 GiB\" }]\n",
+    );
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let used = metrics.lines().filter(|line| line.starts_with("gputop_mig_memory_used_bytes"));
+    assert_eq!(used.count(), 1, "{metrics}");
+}
+
+#[test]
+fn gpus_without_a_handle_do_not_hide_the_others() {
+    let fake = FakeNvml::new("[driver]\ndevice_count = 3\n[[gpu]]\nsm = 10\n[[gpu]]\nsm = 20\n");
+    let line = run(&fake, ["line", "--width", "100"]);
+    assert_eq!(line.code, Some(0), "{line:?}");
+    assert!(line.out.contains("sm 10%") && line.out.contains("sm 20%"), "{line:?}");
+}
+
+#[test]
+fn wsl_lists_processes_of_another_namespace() {
+    if !is_host() {
+        return;
+    }
+    let fake = FakeNvml::new(
+        "[driver]\nversion = \"555.85\"\nerrors = { process_name = \"not_supported\" }\n\
+         [[gpu]]\nname = \"NVIDIA GeForce RTX 3090\"\ntotal = \"24 GiB\"\nused = \"5 GiB\"\n\
+         mig_supported = false\nfans = [36]\nerrors = { process_utilization = \"not_supported\" }\n\
+         [[process]]\npid = 2\nkind = \"graphics\"\nused = \"unavailable\"\n\
+         [[process]]\npid = 4194000\nused = \"unavailable\"\n",
+    );
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal = dashboard(&fake).size(rows, columns).start();
+        let row = [("VRAM", "–"), ("COMMAND", "no such process")];
+        terminal.wait_for(|s| shows(s, 2, &row) && shows(s, 4_194_000, &row), "unknown processes");
+    }
+    let terminal = dashboard(&fake).size(6, 40).start();
+    terminal.wait_text("5.6 of 24.0 GiB");
+}
+
+#[test]
+fn utilization_is_read_after_the_clock_was_set_back() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let pid = process.pid();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let future = now.as_micros() + 3 * 3_600_000_000;
+    let scenario = |sample: &str| {
+        let rows = on_gpu(0, &process, "used = \"2 GiB\"");
+        format!("[[gpu]]\nsamples = [{{ pid = {pid}, {sample} }}]\n{rows}")
+    };
+    let fake = FakeNvml::new(&scenario(&format!("sm = 70, time = {future}")));
+    let terminal = dashboard(&fake).size(40, 160).start();
+    terminal.wait_for(|s| shows(s, pid, &[("SM%/5s", "0")]), "no sample of the past");
+    fake.replace(&scenario("sm = 33"));
+    terminal.wait_for(|s| shows(s, pid, &[("SM%/5s", "33")]), "the new sample");
+}
