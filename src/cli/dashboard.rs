@@ -189,6 +189,7 @@ pub fn why_no_gpus(frame: &Frame) -> Option<String> {
 }
 
 /// No GPU of a host has answered in time.
+#[cfg(local)]
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no answer from the NVIDIA driver within {} s: it may be hung, and `nvidia-smi` may hang too. Check `dmesg` for Xid \

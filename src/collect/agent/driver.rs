@@ -10,11 +10,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use nvml_wrapper::Nvml;
-
 use super::section::Section;
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
-use crate::collect::nvml::library::Library;
+use crate::collect::nvml::library::{Library, Session};
 use crate::collect::nvml::sleep::PciGpu;
 use gputop_model::text::visible;
 use gputop_model::{Driver, Missing, Reading, Reason};
@@ -44,7 +42,7 @@ pub struct FoundDriver {
     pub driver: Driver,
     /// The session in which the driver was asked. Readers of its GPUs take it over, so that the driver is not unloaded
     /// in between. `None` if it was not started.
-    pub session: Option<Arc<Nvml>>,
+    pub session: Option<Session>,
     /// Sleeping GPUs by NVML index. No reader may be started for them.
     pub asleep: Vec<(u32, PciGpu)>,
     /// Time without use after which to release the GPUs. `None` if they cannot sleep.
@@ -146,7 +144,7 @@ fn all_asleep(gpus: Vec<PciGpu>) -> FoundDriver {
     FoundDriver { driver, session: None, asleep, idle_limit: None }
 }
 
-fn find_driver(library: &Library) -> (Driver, Option<Arc<Nvml>>) {
+fn find_driver(library: &Library) -> (Driver, Option<Session>) {
     let missing = |failure: &NvmlFailure| {
         let diagnosis = diagnose_driver(Path::new("/"), failure);
         let reason = if *failure == NvmlFailure::NoPermission {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
 use gputop_model::{Gpu, GpuUuid, Millis};
-use nvml_wrapper::Nvml;
 
 use crate::collect::agent::section::Section;
-use crate::collect::nvml::library::Library;
+use crate::collect::nvml::library::{Library, Session};
 use crate::collect::nvml::worker::{self, WorkerCommand};
 use crate::collect::nvml::{ReceiverClosed, xid};
 
@@ -49,7 +48,7 @@ impl Workers {
     pub(super) fn start(
         &mut self,
         indices: impl Iterator<Item = u32>,
-        session: Option<&Arc<Nvml>>,
+        session: Option<&Session>,
         interval: Millis,
     ) {
         for index in indices.take_while(|index| *index < MAX_GPUS) {

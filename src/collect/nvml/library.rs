@@ -16,6 +16,9 @@ use super::raw;
 /// unusual directories and for tests.
 pub const LIBRARY_VARIABLE: &str = "GPUTOP_NVML";
 
+/// An open session with the driver, which ends when its last owner drops it.
+pub type Session = Arc<Nvml>;
+
 /// Path of the NVML library, and the loaded library while a worker uses it.
 #[derive(Debug)]
 pub struct Library {
@@ -31,7 +34,7 @@ impl Library {
     }
 
     /// Returns the NVML library. Loads and initializes it if no worker holds it. Blocks for as long as the driver does.
-    pub fn acquire(&self) -> Result<Arc<Nvml>, NvmlError> {
+    pub fn acquire(&self) -> Result<Session, NvmlError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = loaded.upgrade() {
             return Ok(nvml);
