@@ -198,9 +198,11 @@ fn errors_for_all_calls(error: &str) -> String {
 
 #[test]
 fn refused_value_is_a_dash_with_a_reason() {
-    for (error, reason) in [
-        ("not_supported", "not supported here"),
-        ("no_permission", "the driver requires root for this value"),
+    let no_permission = "the driver requires root for this value";
+    for (error, reason, memory) in [
+        // Without any figure of its own, the GPU shares the host's memory.
+        ("not_supported", "not supported here", "shared with the CPU".to_owned()),
+        ("no_permission", no_permission, format!("{:<22}– {no_permission}", "total")),
     ] {
         let fake = FakeNvml::new(&errors_for_all_calls(error));
         let terminal = dashboard(&fake).size(60, 200).start();
@@ -212,8 +214,8 @@ fn refused_value_is_a_dash_with_a_reason() {
         terminal.send(ENTER);
         terminal.wait_text("GPU 0  NVIDIA H200");
         terminal.wait_text(&format!("Process list not available: {reason}"));
+        terminal.wait_text(&memory);
         for fact in [
-            "total",
             "SM",
             "memory bandwidth",
             "power",
