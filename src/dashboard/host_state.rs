@@ -11,6 +11,7 @@ use gputop_allocator::pool_history::PoolHistory;
 use gputop_allocator::warnings::Note;
 use gputop_model::event::Event;
 use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
 use gputop_model::history::{DAY, History, Reach, SeriesKey, Summary};
 use gputop_model::host::Hello;
 use gputop_model::incident::Severity;
@@ -24,7 +25,7 @@ use gputop_model::process::{ProcessDetail, ProcessKey};
 use gputop_model::protocol::Update;
 use gputop_model::reading::Missing;
 use gputop_model::stack::{PythonStack, StackTrigger};
-use gputop_model::units::{Mono, UnixMillis};
+use gputop_model::units::{Bytes, Mono, UnixMillis};
 
 use super::exited::{ExitedProcess, ExitedProcesses};
 use super::fleet::FleetRow;
@@ -99,6 +100,12 @@ pub struct HostState {
 }
 
 impl HostState {
+    /// Returns the memory that a chart of a GPU shows at its top: its own, or the host's if it has none of its own.
+    pub fn chart_memory(&self, gpu: &Gpu) -> Option<Bytes> {
+        let host = || self.frame.host.as_ref()?.memory_total.get();
+        gpu.memory.total.get().or_else(|| gpu.memory.is_shared_with_host().then(host).flatten())
+    }
+
     /// Returns the reason why the process table is empty.
     pub fn why_no_rows(&self) -> String {
         if !self.processes.filter.is_empty() {

@@ -47,8 +47,8 @@ impl Charts<'_> {
     fn gpu(&self, gpu: &GpuSummary) -> (String, String) {
         let series = |metric| self.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
         let mut charts = Vec::new();
-        if let Some(total) = gpu.total {
-            charts.push(Timeline::bytes("memory used", series(GpuMetric::Used), total));
+        if gpu.total.is_some() {
+            charts.push(Timeline::bytes("memory used", series(GpuMetric::Used), gpu.total));
         }
         charts.push(Timeline::percent("SM %", series(GpuMetric::Sm)));
         let power = series(GpuMetric::Power);

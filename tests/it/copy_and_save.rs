@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
-use crate::support::screen_tables::shows;
+use crate::support::screen_tables;
 use crate::support::terminal::{Launch, Terminal};
 
 /// Starts the dashboard in `folder`, on a machine with one GPU that `process` uses.
@@ -23,7 +23,9 @@ fn start(process: &RealProcess, folder: &Path) -> (FakeNvml, Terminal) {
         .env("TZ", "UTC")
         .size(40, 120)
         .start();
-    terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
+    // Its first row may be older than its data from the kernel.
+    let row = |screen: &vt100::Screen| screen_tables::process(screen, process.pid());
+    terminal.wait_for(|s| row(s).is_some_and(|row| row.cell("AGE") != "–"), "the process");
     (fake, terminal)
 }
 

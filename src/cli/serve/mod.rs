@@ -20,7 +20,7 @@ use gputop_model::text::{quoted, visible};
 use gputop_model::units::Millis;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use self::http::NamedListener;
 use self::page::{HostStatus, Page, report};
@@ -108,6 +108,9 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         _ => None,
     };
     let interval = if args.once { ONCE_INTERVAL } else { settings.values.interval };
+    // Run the task once, so that signals are handled before the command of a host starts: it has to end with gputop.
+    let stopping = (!args.once).then(|| tokio::spawn(stop_requested(None, false)));
+    tokio::task::yield_now().await;
     let (stop, stopped) = watch::channel(());
     let mut followers = JoinSet::new();
     let mut hosts = Vec::new();
@@ -137,7 +140,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     let result = tokio::select! {
         result = http::serve(listener, Arc::clone(&page)) => result,
         result = write_files(args.textfile.as_deref(), interval, &page, &mut written) => result,
-        result = stop_requested(None, false) => result.map_err(Into::into),
+        result = stopped_by_signal(stopping) => result,
     };
     if let (Some(path), Some(written)) = (&args.textfile, written) {
         // Remove the file on exit. Otherwise, the node exporter would serve its last values forever.
@@ -157,6 +160,14 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         }
     }
     result.map(|()| 0)
+}
+
+/// Waits until the task ends, or forever without one.
+async fn stopped_by_signal(task: Option<JoinHandle<std::io::Result<()>>>) -> Result<()> {
+    match task {
+        Some(task) => Ok(task.await??),
+        None => std::future::pending().await,
+    }
 }
 
 /// Returns the data source of each host, with the host's name unless it is this host.

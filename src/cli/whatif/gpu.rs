@@ -9,14 +9,17 @@ use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
 use crate::cli::settings::agent_options;
 use crate::cli::{dashboard, once};
 
-/// Maximum number of samples to wait until a memory pool of the process and its GPU are known.
+/// Maximum number of samples to wait for the process's memory pools, and for the GPU of a pool.
 const MAX_FRAMES: u32 = 6;
+const MAX_FRAMES_WITH_POOLS: u32 = 25;
 
 /// Adds the memory size of its device to each trace. Returns the reason if the size is unknown for any device.
 pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
     let knows_gpu = |frame: &Frame| pools(frame, pid).any(|pool| memory(frame, pool).is_some());
     let is_enough = |frame: &Frame, frames: u32| {
-        dashboard::why_no_gpus(frame).is_some() || knows_gpu(frame) || frames >= MAX_FRAMES
+        let has_pools = pools(frame, pid).next().is_some();
+        let max = if has_pools { MAX_FRAMES_WITH_POOLS } else { MAX_FRAMES };
+        dashboard::why_no_gpus(frame).is_some() || knows_gpu(frame) || frames >= max
     };
     let frame = match once::frame(agent_options(RATE_INTERVAL), DRIVER_TIMEOUT, is_enough) {
         Ok((_, frame)) => frame,

@@ -383,8 +383,7 @@ impl Overview {
 
     fn draw_chart(&self, app: &App, gpu: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
         let Some(gpu) = gpu else { return };
-        let host = || app.host.frame.host.as_ref()?.memory_total.get();
-        let total = gpu.memory.total.get().or_else(host).unwrap_or(Bytes(1));
+        let total = app.host.chart_memory(gpu);
         let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
         let title = |what, now: Option<String>| {
             let now = now.map_or(String::new(), |now| format!(" {now}"));

@@ -114,19 +114,13 @@ impl ProcessScreen {
         uuids.dedup();
         for uuid in uuids {
             let gpu = app.host.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
-            let total = gpu.and_then(|gpu| gpu.memory.total.get()).unwrap_or(Bytes::gib(1));
+            let total = gpu.and_then(|gpu| app.host.chart_memory(gpu));
             let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
             let series = app.host.history.series(&SeriesKey::Vram(self.id.key, uuid));
             charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
         }
         let rss = app.host.history.series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
-        let memory = app
-            .host
-            .frame
-            .host
-            .as_ref()
-            .and_then(|host| host.memory_total.get())
-            .unwrap_or(Bytes::gib(1));
+        let memory = app.host.frame.host.as_ref().and_then(|host| host.memory_total.get());
         charts.push(Timeline::bytes("host memory (RSS)", rss, memory));
         let ended = self.exited_at(app);
         Timelines {

@@ -63,13 +63,13 @@ pub fn legend(marks: &[Mark], axis: TimeAxis, width: usize, theme: &Theme) -> St
 }
 
 impl<'a> Timeline<'a> {
-    /// Returns a memory chart with a range up to `top`.
-    pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Bytes) -> Self {
+    /// Returns a memory chart with a range up to `top`, or up to a GiB without a label if that is unknown.
+    pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Option<Bytes>) -> Self {
         Self {
             title: title.into(),
             series,
-            top: top.0 as f32,
-            top_label: top.short(),
+            top: top.unwrap_or(Bytes::gib(1)).0 as f32,
+            top_label: top.map(|top| top.short()).unwrap_or_default(),
             role: Role::Processes,
         }
     }

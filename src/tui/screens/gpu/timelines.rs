@@ -2,7 +2,6 @@
 
 use gputop_model::gpu::Gpu;
 use gputop_model::history::{GpuMetric, SeriesKey};
-use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -15,8 +14,7 @@ use crate::tui::widgets::timelines::Timelines;
 /// Draws as many of the GPU charts as fit.
 pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
-    let host = || app.host.frame.host.as_ref()?.memory_total.get();
-    let total = gpu.memory.total.get().or_else(host).unwrap_or(Bytes(1));
+    let total = app.host.chart_memory(gpu);
     let mut charts = vec![
         Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
         Timeline::percent("SM", series(GpuMetric::Sm)),
