@@ -9,6 +9,7 @@ use std::path::Path;
 use gputop_model::frame::SCHEMA;
 use gputop_model::text::visible;
 use gputop_model::{Bytes, Hello, Host, Mono, Percent, PidNamespace, Reading, Reason};
+use procfs::{Current, Meminfo};
 use sysinfo::{CpuRefreshKind, MINIMUM_CPU_UPDATE_INTERVAL, MemoryRefreshKind, System};
 
 pub struct HostReader {
@@ -86,14 +87,8 @@ fn memory(system: &System) -> Host {
 }
 
 fn page_cache() -> Reading<Bytes> {
-    let text = fs::read("/proc/meminfo").unwrap_or_default();
-    let line = text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"Cached:"));
-    let kib = line.and_then(|line| {
-        let digits = line.trim_ascii().split(|&b| b == b' ').next()?;
-        std::str::from_utf8(digits).ok()?.parse::<u64>().ok()
-    });
-    let bytes = kib.map(|kib| Bytes(kib.saturating_mul(1_024)));
-    Reading::or_missing(bytes, Reason::Unknown, "cannot read /proc/meminfo")
+    let cached = Meminfo::current().ok().map(|info| Bytes(info.cached));
+    Reading::or_missing(cached, Reason::Unknown, "cannot read /proc/meminfo")
 }
 
 fn load() -> Reading<Vec<f64>> {

@@ -265,17 +265,7 @@ impl View {
             Action::GoToEnd => jump(app, Play::End),
             Action::Slower => set_speed(app, 0.5),
             Action::Faster => set_speed(app, 2.0),
-            Action::Wake
-                if app
-                    .host
-                    .frame
-                    .gpus
-                    .iter()
-                    .any(|gpu| gpu.health.state == HealthState::Asleep) =>
-            {
-                Effect::Request(Request::Wake)
-            }
-            Action::Wake => Effect::Message("No GPU is asleep".into()),
+            Action::Wake => wake(app),
             Action::Help => self.show(Overlay::Help(Help::default())),
             Action::Redraw => Effect::Redraw,
             Action::Suspend => Effect::Suspend,
@@ -789,6 +779,17 @@ fn jump(app: &mut App, target: Play) -> Effect {
         }
     }
     play(target)
+}
+
+fn wake(app: &App) -> Effect {
+    let mut gpus = app.host.frame.gpus.iter();
+    if app.host.recording.is_some() {
+        Effect::Message("A recording cannot wake GPUs".into())
+    } else if gpus.any(|gpu| gpu.health.state == HealthState::Asleep) {
+        Effect::Request(Request::Wake)
+    } else {
+        Effect::Message("No GPU is asleep".into())
+    }
 }
 
 /// Multiplies a recording's playback speed.

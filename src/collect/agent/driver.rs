@@ -58,7 +58,7 @@ pub(super) struct DriverLoader {
     pub(super) idle_limit: Duration,
 }
 
-/// Whether the driver is left alone.
+/// Reason to leave the driver alone, if any.
 #[derive(Debug, Clone, Copy)]
 enum Rest {
     No,

@@ -1,8 +1,8 @@
 //! Merges the sections of all collectors into one frame per tick, and turns requests into commands.
 //!
-//! Threads: one per GPU (`nvml/worker.rs`), `nvml` (`driver.rs`: loads the driver, counts the GPUs), `host` (`/proc` and the hook's
-//! spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch` (allocators), threads of
-//! `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and the
+//! Threads: one per GPU (`nvml/worker.rs`), `nvml` (`driver.rs`: loads the driver, counts the GPUs), `host` (`/proc` and
+//! the hook's spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch` (allocators),
+//! threads of `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and the
 //! agent's own thread. They share only the channel of [`Section`]s. Responses to requests go directly to the reader.
 //!
 //! A frame is published when every responding GPU has reported for the tick, but at the latest after a quarter of the

@@ -151,9 +151,9 @@ fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
     }
 }
 
-/// Corrects the values of a GPU that shares the host's memory (GB10, Jetson): the driver has no total, so that used
-/// memory is the sum of its processes. Some values are placeholders: 0 °C, a PCIe link of one lane.
-pub fn correct_shared(gpu: &mut Gpu) {
+/// Sets the used memory of a GPU that shares the host's memory (GB10, Jetson) to the sum of its processes, because the
+/// driver reports no memory.
+pub fn sum_shared_memory(gpu: &mut Gpu) {
     if !gpu.memory.is_shared_with_host() {
         return;
     }
@@ -326,9 +326,11 @@ pub fn processes(
 ) -> bool {
     let compute = raw::processes(device, ProcessList::Compute, buffers);
     let mut read = |list| {
-        let is_wanted = lists.contains(&list);
-        let read = is_wanted.then(|| raw::processes(device, list, buffers).unwrap_or_default());
-        read.unwrap_or_default()
+        if lists.contains(&list) {
+            raw::processes(device, list, buffers).unwrap_or_default()
+        } else {
+            Vec::new()
+        }
     };
     let (graphics, mps) = (read(ProcessList::Graphics), read(ProcessList::Mps));
     let total = gpu.memory.total.get().unwrap_or(Bytes(u64::MAX));

@@ -58,7 +58,7 @@ impl PciGpu {
 
     /// Returns true if the kernel may suspend the GPU while nothing uses it.
     pub fn may_sleep(&self) -> bool {
-        attribute(&self.folder, "power/control").as_deref() != Some("on")
+        attribute(&self.folder, "power/control").as_deref() == Some("auto")
     }
 
     /// Returns the name to show until the driver reports one.

@@ -246,7 +246,7 @@ impl Reader {
                 self.graphics_seen = device::any_graphics(gpu);
             }
         }
-        device::correct_shared(gpu);
+        device::sum_shared_memory(gpu);
         if self.utilization.due(now.0, false, focused) {
             self.newest_sample =
                 device::utilization(device, gpu, self.newest_sample, &mut self.buffers);

@@ -157,8 +157,8 @@ impl Observer {
         revisions
     }
 
-    /// Opens a case for each GPU that has been lost for a while, unless an Xid explains that already. A GPU that was
-    /// never read, or that comes back after a driver reload, is no incident.
+    /// Opens a case for each GPU that has been lost for a while, unless an Xid explains that already. Ignores GPUs that
+    /// were never read, and GPUs that come back after the driver was reloaded.
     fn lost_gpus(&mut self, frame: &Frame) -> Vec<Record> {
         let is_lost = |event: &Event| {
             let mut gpus = frame.gpus.iter();
