@@ -44,6 +44,8 @@ impl Tmux {
         let busy = on_gpu(0, &process, "used = \"100 GiB\"");
         let fake = FakeNvml::new(&format!("[[gpu]]\nsm = 97\n[[gpu]]\n{busy}"));
         let dir = tempfile::tempdir().unwrap();
+        // Tests type faster than a person: tmux would take two keys within a millisecond for pasted text, not for a command.
+        let configuration = format!("set -g assume-paste-time 0\n{configuration}");
         std::fs::write(dir.path().join("tmux.conf"), configuration).unwrap();
         let tmux = Self { dir, fake, process };
         let shell = format!("env PS1='{PROMPT} ' sh");
