@@ -55,6 +55,19 @@ pub struct Hello {
     pub uid: Option<u32>,
 }
 
+impl Hello {
+    /// Returns true for Linux on Windows (WSL).
+    pub fn is_wsl(&self) -> bool {
+        self.kernel.value().is_some_and(|release| is_wsl_kernel(release))
+    }
+}
+
+/// Returns true if the kernel with this release, such as `5.15.153.1-microsoft-standard-WSL2`, runs in Windows.
+pub fn is_wsl_kernel(release: &str) -> bool {
+    let release = release.to_ascii_lowercase();
+    release.contains("microsoft") || release.contains("wsl")
+}
+
 /// How gputop's PID namespace relates to the driver's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

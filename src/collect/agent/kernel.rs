@@ -30,7 +30,7 @@ pub struct Kernel {
 #[derive(Debug, PartialEq)]
 pub struct ReadRequest {
     pub pids: Vec<Pid>,
-    pub devices: Vec<(u32, GpuUuid)>,
+    pub devices: Vec<(Option<u32>, GpuUuid)>,
     /// True if the host thread should also search for other processes that may hold GPU memory, because some memory is
     /// unattributed.
     pub leftovers: bool,

@@ -378,11 +378,8 @@ impl Agent {
 
     pub(super) fn read_request(&self) -> ReadRequest {
         if self.hello.namespace != PidNamespace::Host {
-            let devices = self
-                .gpus
-                .values()
-                .filter_map(|g| Some((g.board.minor.get()?, g.uuid.clone())))
-                .collect();
+            let gpus = self.gpus.values();
+            let devices = gpus.map(|gpu| (gpu.board.minor.get(), gpu.uuid.clone())).collect();
             return ReadRequest { pids: Vec::new(), devices, leftovers: false };
         }
         let listed = self.gpus.values().filter_map(|g| g.processes.value()).flatten();
@@ -500,7 +497,7 @@ impl Agent {
 
     pub(super) fn explain_unattributed(&mut self) {
         let context = GpuContext {
-            namespace: self.hello.namespace,
+            hello: &self.hello,
             processes: &self.processes.list,
             pools: &self.pools,
             leftovers: self.leftovers.as_deref(),

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use gputop_model::accounting::{account, account_pools, is_on};
 use gputop_model::gpu::{Unattributed, UnattributedCause};
 use gputop_model::{
-    Bytes, Gpu, GpuProcess, Pid, PidNamespace, Pools, Process, ProcessKey, Reason, RunState,
+    Bytes, Gpu, GpuProcess, Hello, Pid, PidNamespace, Pools, Process, ProcessKey, Reason, RunState,
     StartTicks,
 };
 
@@ -25,7 +25,7 @@ const MAX_NAMED: usize = 4;
 
 /// Data used to explain a GPU's unattributed memory, collected in the same tick as the GPU's readings.
 pub struct GpuContext<'a> {
-    pub namespace: PidNamespace,
+    pub hello: &'a Hello,
     pub processes: &'a [Process],
     pub pools: &'a Pools,
     /// Processes found by the search of /proc. `None` until the first search.
@@ -44,7 +44,7 @@ pub fn needs_leftover_search(gpu: &Gpu, processes: &[Process]) -> bool {
 
 /// Returns the parts of a GPU's memory that do not belong to a running process on this host.
 pub fn explain(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
-    if context.namespace != PidNamespace::Host {
+    if context.hello.namespace != PidNamespace::Host {
         return outside(gpu, context).into_iter().collect();
     }
     let mut parts = Vec::new();
@@ -90,14 +90,14 @@ fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let pids: Vec<Pid> = unknown.map(|process| process.key.pid).collect();
     let or = match pids.len() {
         0 => String::new(),
-        _ => format!(", or held by {} inside it, whose memory use cannot be read", named(&pids)),
+        _ => format!(", or by {} here, whose memory use cannot be read", named(&pids)),
     };
-    Some(Unattributed {
-        bytes,
-        cause: UnattributedCause::OutsideContainer,
-        pids,
-        sentence: format!("{bytes} is used outside this container{or}."),
-    })
+    let (cause, place) = if context.hello.is_wsl() {
+        (UnattributedCause::OutsideWsl, "by Windows or another distribution")
+    } else {
+        (UnattributedCause::OutsideContainer, "outside this container")
+    };
+    Some(part(bytes, cause, pids, format!("{bytes} is used {place}{or}.")))
 }
 
 /// Returns the memory of listed processes that cannot be opened because they are hidden from this user, or have exited

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::collect::driver::trouble::OwnRuntime;
 use crate::collect::host::pid_namespace;
 use gputop_model::PidNamespace;
+use gputop_model::host::is_wsl_kernel;
 
 /// Directories in which distributions, NVIDIA's installer and container toolkits install the driver library.
 #[rustfmt::skip]
@@ -61,7 +62,6 @@ impl SystemFacts {
         let devices = devices(root);
         let kernel = text(root, "proc/sys/kernel/osrelease").trim().to_owned();
         let modules = text(root, "proc/modules");
-        let lower = kernel.to_ascii_lowercase();
         Self {
             library_version: library.as_deref().and_then(|path| library_version(root, path)),
             library,
@@ -73,7 +73,7 @@ impl SystemFacts {
             has_gpu_file: devices.iter().any(|name| is_gpu(name)),
             closed_device: devices.iter().find_map(|name| closed_device(root, name)),
             container: container(root),
-            is_wsl: lower.contains("microsoft") || lower.contains("wsl"),
+            is_wsl: is_wsl_kernel(&kernel),
             has_wsl_device: root.join("dev/dxg").exists(),
             is_slurm_job: text(root, "proc/self/cgroup").contains("/job_"),
         }

@@ -106,11 +106,11 @@ impl ProcessTable {
 
     /// Reads the processes with an open GPU device file, for use in a container. Searches for such processes every few
     /// seconds.
-    pub fn local(&mut self, gpu_minors: &[(u32, GpuUuid)], now: Mono) -> ProcessReadout {
+    pub fn local(&mut self, gpus: &[(Option<u32>, GpuUuid)], now: Mono) -> ProcessReadout {
         self.open_gpus.scan_when_due(now);
         let mut readout = self.read_listed(self.open_gpus.pids(), now);
         for process in &mut readout.list {
-            process.open_gpus = self.open_gpus.gpus(process.key.pid, gpu_minors);
+            process.open_gpus = self.open_gpus.gpus(process.key.pid, gpus);
         }
         readout
     }

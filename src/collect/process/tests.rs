@@ -283,7 +283,7 @@ fn finds_processes_in_a_container_by_open_device_files() {
     open(418, 6, "/dev/nvidia-uvm");
     open(77, 3, "/dev/nvidia0");
     open(std::process::id(), 3, "/dev/nvidia1");
-    let gpus = [(0, GpuUuid("GPU-a".into())), (1, GpuUuid("GPU-b".into()))];
+    let gpus = [(Some(0), GpuUuid("GPU-a".into())), (Some(1), GpuUuid("GPU-b".into()))];
 
     let mut table = fake_table(root.path(), PidNamespace::Container);
     let readout = table.local(&gpus, Mono(0));
@@ -294,6 +294,20 @@ fn finds_processes_in_a_container_by_open_device_files() {
     open(77, 4, "/dev/nvidia-uvm");
     assert_eq!(table.local(&gpus, Mono(4999)).list.len(), 1);
     assert_eq!(table.local(&gpus, Mono(5000)).list.len(), 2);
+}
+
+#[test]
+fn finds_processes_in_wsl_by_the_device_file_of_windows() {
+    let root = fake();
+    add(root.path(), 77, 1, 0);
+    symlink("/dev/dxg", root.path().join("418/fd/3")).expect("link");
+    symlink("/dev/null", root.path().join("77/fd/3")).expect("link");
+    let gpus = [(None, GpuUuid("GPU-a".into())), (None, GpuUuid("GPU-b".into()))];
+    let mut table = fake_table(root.path(), PidNamespace::Container);
+    let readout = table.local(&gpus, Mono(0));
+    assert_eq!(readout.list.len(), 1);
+    assert_eq!(readout.list[0].key.pid, Pid(418));
+    assert_eq!(readout.list[0].open_gpus, gpus.map(|(_, uuid)| uuid));
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub struct Unattributed {
 pub enum UnattributedCause {
     /// gputop runs in a container, and the memory belongs to a process in another container or on the host.
     OutsideContainer,
+    /// gputop runs in WSL, and the memory belongs to a program in Windows or in another distribution.
+    OutsideWsl,
     /// The driver lists processes that this user is not permitted to see.
     Hidden,
     /// The driver lists a process that does not exist.

@@ -47,14 +47,14 @@ fn leftover(pid: u32, what: LeftoverKind, minors: &[u32]) -> Leftover {
 
 /// Returns the cause and the size in GiB of each unattributed part of a GPU's memory.
 fn causes(
-    namespace: PidNamespace,
+    (namespace, kernel): (PidNamespace, &str),
     gpu: &Gpu,
     process: &Process,
     leftovers: &[Leftover],
 ) -> Vec<(UnattributedCause, u64)> {
     let peak = Peak { gpus: vec![gpu.uuid.clone()], ..Peak::default() };
     let context = GpuContext {
-        namespace,
+        hello: &Hello { namespace, kernel: kernel.to_owned().into(), ..Hello::default() },
         processes: std::slice::from_ref(process),
         pools: &Pools::default(),
         leftovers: Some(leftovers),
@@ -66,7 +66,7 @@ fn causes(
 }
 
 fn on_host(leftovers: &[Leftover]) -> Vec<(UnattributedCause, u64)> {
-    causes(PidNamespace::Host, &gpu(25), &process(), leftovers)
+    causes((PidNamespace::Host, "6.8.0-60-generic"), &gpu(25), &process(), leftovers)
 }
 
 #[test]
@@ -100,13 +100,14 @@ fn distinguishes_hidden_exited_and_zombie_processes() {
         if let Reading::Value(list) = &mut gpu.processes {
             list[0].process = Some(process.key);
         }
-        causes(PidNamespace::Host, &gpu, &process, &[])
+        causes((PidNamespace::Host, "6.8.0-60-generic"), &gpu, &process, &[])
     };
     assert_eq!(unseen(Reason::Denied), [(Cause::Hidden, 20)]);
     assert_eq!(unseen(Reason::Gone), [(Cause::Gone, 20)]);
     let mut zombie = process();
     zombie.state = RunState::Zombie;
-    let causes_of = |process| causes(PidNamespace::Host, &gpu(20), process, &[]);
+    let causes_of =
+        |process| causes((PidNamespace::Host, "6.8.0-60-generic"), &gpu(20), process, &[]);
     assert_eq!(causes_of(&zombie), [(Cause::Zombie, 20)]);
     assert_eq!(causes_of(&process()), []);
 }
@@ -117,6 +118,11 @@ fn attributes_unaccounted_memory_to_outside_the_container() {
     if let Reading::Value(list) = &mut gpu.processes {
         list[0].process = None;
     }
-    let parts = causes(PidNamespace::Container, &gpu, &process(), &[]);
-    assert_eq!(parts, [(UnattributedCause::OutsideContainer, 25)]);
+    for (kernel, cause) in [
+        ("6.8.0-60-generic", UnattributedCause::OutsideContainer),
+        ("5.15.153.1-microsoft-standard-WSL2", UnattributedCause::OutsideWsl),
+    ] {
+        let parts = causes((PidNamespace::Container, kernel), &gpu, &process(), &[]);
+        assert_eq!(parts, [(cause, 25)]);
+    }
 }
