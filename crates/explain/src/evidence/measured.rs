@@ -20,6 +20,7 @@ pub(super) const EVIDENCE: &[EvidenceRule] = &[
     ("later-step", later_step),
     ("retries-rose", retries),
     ("other-processes-grew", others_grew),
+    ("page-cache-suffices", page_cache_suffices),
     ("largest-free-block-too-small", free_block_too_small),
     ("small-blocks-hold-segments", pinned_segments),
     ("free-block-on-other-stream", free_block_on_other_stream),
@@ -124,6 +125,15 @@ fn others_grew(case: &Case<'_>) -> Option<Finding> {
             "other processes allocated {bytes} more in the minute before the failure"
         )),
     })
+}
+
+/// Checks whether the failed request would fit into memory that the host uses only for cached files. On a GPU that shares
+/// the host's memory, the driver counts cached files as used.
+fn page_cache_suffices(case: &Case<'_>) -> Option<Finding> {
+    let cached = case.measured.shared_page_cache?;
+    let clause = format!("the GPU shares the host's memory, in which files are cached in {cached}");
+    let requested = requested(case)?;
+    Some(if cached >= requested { Finding::For(clause) } else { Finding::Against(clause) })
 }
 
 /// Compares the largest free block with the request. The hook reads the block's size at the failure; the sampler reads

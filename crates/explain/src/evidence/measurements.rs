@@ -44,6 +44,9 @@ pub struct Measured {
     pub free_blocks: Option<FreeBlockSummary>,
     /// Growth of other processes' memory on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
+    /// File contents that the host keeps in memory, if the GPU has no memory of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_page_cache: Option<Bytes>,
     /// Environment variable that configured PyTorch's allocator, with its value: `PYTORCH_ALLOC_CONF=…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator_settings: Option<String>,

@@ -144,8 +144,9 @@ impl RecentHistory {
             _ => None,
         };
         let ordinal = rose.map_or_else(|| self.fullest(process), |rose| Some(rose.ordinal));
+        let shared_page_cache = self.shared_page_cache();
         let Some(ordinal) = ordinal else {
-            return (Measured::default(), None);
+            return (Measured { shared_page_cache, ..Measured::default() }, None);
         };
         let key = (process, ordinal);
         let pool = self.pools().find(|p| (p.process, p.ordinal) == key);
@@ -153,6 +154,7 @@ impl RecentHistory {
         let gpu = self.gpus().iter().find(is_reported).or_else(|| gpu_of(&self.newest, pool?));
         let figures = rose.map(|rose| OomFigures::new(process, rose, pool, gpu));
         let mut measured = self.minutes_before(key, process, gpu, rose);
+        measured.shared_page_cache = shared_page_cache;
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
         if let Some(figures) = &figures {
             measured.largest_free_block = figures.largest_free_block;
@@ -213,6 +215,12 @@ impl RecentHistory {
             own.map(|usage| usage.sm.is_some_and(|sm| sm.0 >= COMPUTING)).collect();
         let count = computing.iter().filter(|&&computing| computing).count();
         count >= MIN_COMPUTING && count * 4 >= computing.len() * 3
+    }
+
+    /// Returns the size of the host's page cache if the GPUs share the host's memory.
+    fn shared_page_cache(&self) -> Option<Bytes> {
+        let is_shared = self.gpus().iter().any(|gpu| gpu.memory.is_shared_with_host());
+        self.newest.host.as_ref().filter(|_| is_shared)?.page_cache.get()
     }
 
     /// Returns the memory growth of other processes on the GPU within the last minute.

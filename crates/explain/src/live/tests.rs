@@ -11,7 +11,7 @@ use gputop_model::frame::{Frame, ProcessList};
 use gputop_model::gpu::{Board, Gpu, GpuProcess, Memory};
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::holders::{HolderClass, HolderGroup, Holders};
-use gputop_model::host::Hello;
+use gputop_model::host::{Hello, Host};
 use gputop_model::incident::{DetectedBy, Severity, Verdict};
 use gputop_model::pool::{
     Allocator, Block, BlockState, FailureMap, Pool, PoolKind, PoolMap, PoolStats, Pools, Sampled,
@@ -46,6 +46,8 @@ struct SimulatedRun {
     now: u64,
     pids: Vec<u32>,
     others: Bytes,
+    /// Page cache of a host that shares its memory with the GPU.
+    page_cache: Option<Bytes>,
     launcher: Option<u32>,
     /// State of the pool: minimum allocated, maximum allocated and reserved memory in GiB.
     pool: (f64, f64, f64),
@@ -66,6 +68,7 @@ impl SimulatedRun {
             now: START,
             pids: vec![418],
             others: Bytes(0),
+            page_cache: None,
             launcher: None,
             pool: (6.0, 14.0, 16.0),
             retries: 0,
@@ -129,12 +132,18 @@ impl SimulatedRun {
         Frame {
             mono: Mono(self.now),
             time: self.clock(),
+            host: self
+                .page_cache
+                .map(|cached| Host { page_cache: cached.into(), ..Host::default() }),
             gpus: vec![Gpu {
                 uuid: uuid.clone(),
-                memory: Memory {
-                    total: gib(24.0).into(),
-                    free: Bytes(gib(free).0.saturating_sub(self.others.0)).into(),
-                    ..Memory::default()
+                memory: match self.page_cache {
+                    Some(_) => Memory::shared_with_host(),
+                    None => Memory {
+                        total: gib(24.0).into(),
+                        free: Bytes(gib(free).0.saturating_sub(self.others.0)).into(),
+                        ..Memory::default()
+                    },
                 },
                 processes: listed.into(),
                 ..Gpu::default()
@@ -304,6 +313,20 @@ fn figures_alone_do_not_tell_what_the_live_tensors_are() {
     let first = &incident.causes[0];
     assert_eq!((first.id.as_str(), first.verdict), ("activations", Verdict::Likely));
     assert_ne!(incident.fixes[0].change, "gputop run python train.py");
+}
+
+#[test]
+fn cached_files_count_if_the_gpu_shares_the_memory_of_the_host() {
+    for (cached, change) in [
+        (9.0, "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"),
+        (0.5, "nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory,name --format=csv"),
+    ] {
+        let mut sim = SimulatedRun { page_cache: Some(gib(cached)), ..SimulatedRun::new() };
+        sim.run(60, |_| (8.0, 8.0, 8.0));
+        sim.oom(418, 1);
+        sim.writes(418, &message("2.00 GiB", "1.06 GiB", "0.10 GiB"));
+        assert_eq!(sim.last().incident.fixes[0].change, change, "{:#?}", sim.last().incident);
+    }
 }
 
 #[test]
