@@ -49,12 +49,15 @@ fn text(result: Result<String, NvmlError>) -> Reading<String> {
     reading(result).map(|text| visible(text.as_bytes(), 96))
 }
 
-/// Reads the identity of a GPU, which suffices for the first frame.
+/// Reads the identity of a GPU, which suffices for the first frame. The UUID is empty if the driver reports none.
 pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
-    let uuid = device.uuid()?;
+    let uuid = match device.uuid() {
+        Err(error) if is_fatal(&error) => return Err(error),
+        uuid => uuid.map(|uuid| GpuUuid(visible(uuid.as_bytes(), 96).into())),
+    };
     Ok(Gpu {
         index,
-        uuid: GpuUuid(visible(uuid.as_bytes(), 96).into()),
+        uuid: uuid.unwrap_or_default(),
         name: match raw::name(device) {
             Ok(name) => visible(&name, 96),
             Err(_) => "unnamed GPU".into(),
