@@ -328,7 +328,9 @@ impl Store {
         self.change_state(|state, now| {
             let window = i64::try_from(window.0).unwrap_or(i64::MAX);
             let last = state.activity.get(key);
-            let is_claimed = last.is_some_and(|last| now.0.saturating_sub(last.0) < window);
+            // A time in the future was stored before the clock was set back.
+            let is_recent = |last: &UnixMillis| (0..window).contains(&now.0.saturating_sub(last.0));
+            let is_claimed = last.is_some_and(is_recent);
             if !is_claimed {
                 state.activity.insert(key.to_owned(), now);
                 state.forget_old_activity();

@@ -363,3 +363,17 @@ fn does_not_import_invalid_incidents() {
     }
     assert!(local.list().expect("a list").entries.is_empty());
 }
+
+#[test]
+fn a_notification_is_not_withheld_after_the_clock_was_set_back() {
+    let (_home, store) = store();
+    put(&store, record(418, 0));
+    let hour = Millis(3_600_000);
+    assert!(store.claim_activity("418", hour).expect("a claim"));
+    assert!(!store.claim_activity("418", hour).expect("a claim"));
+    let mut state = State::read(&store.folder).expect("a state");
+    let stored = state.activity.get_mut("418").expect("the claim");
+    stored.0 += 3 * 3_600_000;
+    state.write(&store.folder).expect("it is written");
+    assert!(store.claim_activity("418", hour).expect("a claim"));
+}
