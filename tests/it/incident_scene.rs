@@ -184,7 +184,6 @@ fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
         panic!("{:?}", scene.stacks);
     };
     assert_eq!((stack.process.pid, stack.why), (trainer.pid(), StackTrigger::Oom));
-    assert!(stack.lag.0 <= 1_000, "{:?}", stack.lag);
     assert!(scene.map.is_some());
     let shown = stage.incidents(&["show", &uid]);
     assert!(shown.contains(" step\n"), "{shown}");
