@@ -1,13 +1,13 @@
 //! A row of the host list.
 
 use gputop_model::frame::Frame;
-use gputop_model::gpu::Gpu;
 use gputop_model::host::Hello;
 use gputop_model::incident::Severity;
 use gputop_model::link::Link;
 use gputop_model::units::{Bytes, Millis, UnixMillis};
 
 use super::incidents::{ListedIncident, news};
+use super::totals::GpuTotals;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetRow {
@@ -36,26 +36,16 @@ impl FleetRow {
         unread: &[&ListedIncident],
     ) -> Self {
         let is_known = frame.seq > 0 || !frame.gpus.is_empty();
-        // Treat the sum as unknown if any part of it is unknown.
-        let sum = |of: fn(&Gpu) -> Option<Bytes>| {
-            let parts = frame.gpus.iter().map(of);
-            parts
-                .map(|part| Some(part?.0))
-                .sum::<Option<u64>>()
-                .map(Bytes)
-                // Treat the memory of a host without GPUs as unknown, not as 0.
-                .filter(|_| !frame.gpus.is_empty())
-        };
-        let sms: Vec<f64> = frame.gpus.iter().filter_map(|gpu| Some(gpu.sm.get()?.0)).collect();
+        let totals = GpuTotals::of(&frame.gpus);
         let newest = news(unread.iter().copied());
         Self {
             name,
             link,
             is_nvidia_smi: hello.reduced,
             gpus: if is_known { gpus_text(frame) } else { String::new() },
-            used: sum(|gpu| gpu.memory.taken()),
-            total: sum(|gpu| gpu.memory.total.get()),
-            sm: (!sms.is_empty()).then(|| sms.iter().sum::<f64>() / sms.len() as f64),
+            used: totals.used,
+            total: totals.memory,
+            sm: totals.sm,
             processes: frame.processes.as_ref().map(|processes| processes.list.len()),
             time: frame.time,
             interval: frame.interval,

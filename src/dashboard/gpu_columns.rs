@@ -88,7 +88,7 @@ impl GpuRow {
         self.gpu().health.state != HealthState::Answering
     }
 
-    /// Returns the cell of a column, which is empty in the columns [`BAR`] and [`SPARK`].
+    /// Returns the cell of a column, which is empty in the column [`BAR`].
     pub fn cell(&self, column: &Column<Self>, zone: &TimeZone) -> Cell {
         let is_column =
             |figure: &&GpuFigure| figure.column.is_some_and(|c| c.title == column.title);
@@ -106,7 +106,7 @@ impl GpuRow {
 }
 
 /// Returns `full in ~31s` if the steady growth of its processes will soon fill the GPU.
-fn full_soon(processes: &[ProcessRow], gpu: &Gpu) -> Option<String> {
+pub(super) fn full_soon(processes: &[ProcessRow], gpu: &Gpu) -> Option<String> {
     let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
     let growth = processes.iter().filter(is_on_gpu).map(ProcessRow::expected_growth).sum();
     let time = full_in(gpu.memory.free.get()?, growth)?;
@@ -156,13 +156,6 @@ fn figure_cell(figure: &GpuFigure, row: &GpuRow) -> Cell {
         Ok(value) if (figure.is_bad)(gpu) => Cell::new(value.cell(), Emphasis::Bad),
         Ok(value) => Cell::text(value.cell()),
         Err(_) => Cell::missing(),
-    })
-}
-
-fn pcie(row: &GpuRow, _: &TimeZone) -> Cell {
-    row.gpu_only(|gpu| match (gpu.pcie.generation.get(), gpu.pcie.width.get()) {
-        (Some(generation), Some(width)) => Cell::text(format!("{generation}x{width}")),
-        _ => Cell::missing(),
     })
 }
 
@@ -245,9 +238,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
 }
 
 /// Title of the column with the parts of the memory as a bar.
-pub const BAR: &str = "VRAM";
-/// Title of the column with a chart of the SM use in the last two minutes.
-pub const SPARK: &str = "SM 2 MIN";
+pub const BAR: &str = "VRAM GiB";
 /// Title of the column with the most urgent note.
 pub const NOTE: &str = "NOTE";
 
@@ -260,12 +251,8 @@ pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
         };
         let (title, help) = (column.title, column.help);
         columns.push(Column::right(title, column.width, column.priority, empty_cell, help));
-        if figure.name == "sm" {
-            let help = "SM% over the last two minutes.";
-            columns.push(Column::left(SPARK, 16, 8, empty_cell, help));
-        }
     }
-    columns.extend(STATE_COLUMNS);
+    columns.push(NOTE_COLUMN);
     columns
 });
 
@@ -274,25 +261,18 @@ fn empty_cell(_: &GpuRow, _: &TimeZone) -> Cell {
     Cell::text("")
 }
 
-const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
+const MEMORY_COLUMNS: [Column<GpuRow>; 4] = [
     Column::right("GPU", 3, 0, label, "NVML index; :N is a MIG instance."),
     Column {
         align: Align::Rest,
         ..Column::right(
             BAR,
-            16,
+            26,
             1,
             empty_cell,
-            "Memory of the GPU in parts that add up to its total.",
+            "Memory of the GPU in parts that add up to its total: tensors, cache of allocators, other, and free.",
         )
     },
-    Column::right(
-        "VRAM%",
-        5,
-        2,
-        |row, _| share(row.memory()),
-        "Share of the GPU's memory in use; ! marks more than 95 %.",
-    ),
     Column::right(
         "USED",
         6,
@@ -304,27 +284,23 @@ const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
         "FREE",
         6,
         2,
-        |row, _| bytes(row.memory().free.get()),
-        "Memory in GiB that the driver can still allocate. A new process (FITS) can allocate about 0.5 GiB less.",
+        |row, _| match row.memory().free.get() {
+            Some(free) if is_nearly_full(row.memory()) => {
+                Cell::new(format!("!{}", gib(free)), Emphasis::Bad)
+            }
+            free => bytes(free),
+        },
+        "Memory in GiB that the driver can still allocate; ! marks less than 5 % of the total. A new process (FITS) can allocate about 0.5 GiB less.",
     ),
 ];
 
-const STATE_COLUMNS: [Column<GpuRow>; 2] = [
-    Column::right(
-        "PCIE",
-        5,
-        10,
-        pcie,
-        "Current PCIe generation and width. An idle GPU lowers the generation.",
-    ),
-    Column::left(
-        NOTE,
-        17,
-        3,
-        note,
-        "Most urgent message: lost, not responding, ECC errors, throttling, reduced PCIe width.",
-    ),
-];
+const NOTE_COLUMN: Column<GpuRow> = Column::left(
+    NOTE,
+    17,
+    3,
+    note,
+    "Most urgent message: lost, not responding, ECC errors, throttling, reduced PCIe width.",
+);
 
 /// Splits the memory of a MIG instance into used and free only, because an instance has no process list.
 fn instance_split(memory: &Memory) -> Option<Accounting> {

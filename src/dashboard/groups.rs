@@ -117,6 +117,7 @@ struct Sums {
     idle: Option<Bytes>,
     retries: Option<u64>,
     ooms: Option<u64>,
+    sm: Option<f64>,
     cpu: Option<f64>,
     rss: Option<Bytes>,
 }
@@ -138,6 +139,9 @@ impl Sums {
                 None => sums.is_vram_partial = true,
             }
             sums.add_pools(row);
+            if let Some(sm) = row.sm().get() {
+                sums.sm = Some(sums.sm.unwrap_or(0.0) + sm.0);
+            }
             if is_new {
                 if let Some(cpu) = row.live_fact(|f| &f.cpu).get() {
                     sums.cpu = Some(sums.cpu.unwrap_or(0.0) + cpu.0);
@@ -207,17 +211,22 @@ impl Group {
             "IDLE" => size(sums.idle),
             "RETRY" => sums.retries.map(|n| n.to_string()),
             "OOM" => sums.ooms.map(|n| n.to_string()),
+            "SM%" => sums.sm.map(|sm| format!("{sm:.0}")),
             "CPU%" => sums.cpu.map(|cpu| format!("{cpu:.0}")),
             "RSS" => sums.rss.map(Bytes::short),
+            "COMMAND" => Some(self.words()),
             _ => None,
         };
         Cell::new(text.unwrap_or_default(), Emphasis::Title)
     }
 
-    /// Returns the label of a group line: `- user ana (3)`.
+    /// Returns the label of a group line: `- user ana (3)`, or `- user ana (3), 24.6 GiB idle` if its allocators cache more
+    /// than a GiB.
     pub fn words(&self) -> String {
         let mark = if self.folded { '+' } else { '-' };
-        format!("{mark} {} ({})", self.title, self.sums.processes)
+        let idle = self.sums.idle.filter(|idle| *idle > Bytes::gib(1));
+        let idle = idle.map_or_else(String::new, |idle| format!(", {} GiB idle", gib(idle)));
+        format!("{mark} {} ({}){idle}", self.title, self.sums.processes)
     }
 }
 

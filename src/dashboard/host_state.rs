@@ -32,6 +32,7 @@ use super::fleet::FleetRow;
 use super::holders::HolderReadings;
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
+use super::last_busy::LastBusy;
 use super::past_frames::PastFrames;
 use super::probes::Probes;
 use super::process_table::ProcessTable;
@@ -81,6 +82,7 @@ pub struct HostState {
     stacks: Newest<(ProcessKey, StackResult)>,
     /// Recent samples of every pool, used for early warnings.
     pool_history: PoolHistory,
+    last_busy: LastBusy,
     /// User-assigned name of a remote host, or `None` for this host.
     pub name: Option<String>,
     pub fleet: Vec<FleetRow>,
@@ -137,6 +139,7 @@ impl HostState {
             probes: Probes::default(),
             stacks: Newest::new(MAX_STACKS, MAX_STACK_BYTES),
             pool_history: PoolHistory::default(),
+            last_busy: LastBusy::default(),
             name: None,
             fleet: Vec::new(),
             link: None,
@@ -203,6 +206,7 @@ impl HostState {
             self.forget_history();
             self.ended.clear();
             self.pool_history.clear();
+            self.last_busy.clear();
             self.forget_map();
             self.stacks.clear();
             self.holders.clear();
@@ -226,6 +230,7 @@ impl HostState {
         self.forget_map();
         self.stacks.clear();
         self.pool_history.clear();
+        self.last_busy.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let retained = self.time_window.jump(from, frames_from);
         match retained {
@@ -257,6 +262,7 @@ impl HostState {
         if !self.history.is_outline() {
             self.pool_history.push(&frame);
             self.past_frames.push(&frame);
+            self.last_busy.push(&frame);
         }
         self.time_window.extend(frame.mono);
         self.newest = frame;
@@ -455,6 +461,7 @@ impl HostState {
             });
             row.warn(worst);
             row.set_growth(self.growth(row));
+            row.set_unused_for(self.last_busy.idle(row.id().key, self.frame.mono));
         }
         self.processes.set_rows(rows, self.hello.uid);
     }
@@ -500,6 +507,12 @@ impl HostState {
         }
     }
 
+    /// Returns the wall-clock time of the oldest data.
+    pub fn first_time(&self) -> Option<UnixMillis> {
+        (self.current.seq > 0 || !self.current.gpus.is_empty())
+            .then(|| self.clock_of(self.oldest()))
+    }
+
     /// Converts a monotonic time to wall-clock time, assuming that the wall clock has not been adjusted since then.
     fn clock_of(&self, time: Mono) -> UnixMillis {
         let back = i64::try_from(self.now().since(time).0).unwrap_or(i64::MAX);
@@ -538,6 +551,12 @@ impl HostState {
             return Err(self.clock_of(oldest));
         }
         Ok(())
+    }
+
+    /// Scrolls charts and tables to a time, as far back as there is data.
+    pub fn scroll_to(&mut self, time: Mono) {
+        self.time_window.scroll_to(time, self.now(), self.first_scrolled());
+        self.follow_charts();
     }
 
     /// Returns the time before which the charts need more history from a recording.

@@ -4,10 +4,11 @@
 //! Stored incidents arrive through an [`IncidentInbox`], which also receives the IDs of opened incidents. The dashboard
 //! itself never accesses the store.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use gputop_model::incident::{Incident, Severity};
+use gputop_model::incident::Incident;
 use gputop_model::incident_key::IncidentKey;
 use gputop_model::incident_record::Record;
 use gputop_model::memory_size;
@@ -222,10 +223,10 @@ impl Incidents {
     }
 }
 
-/// Returns the first of these incidents, newest first. A note is returned only if no other is more severe.
+/// Returns the most severe of these incidents, which are given newest first, or the newest of equally severe ones.
 pub fn news<'a>(unread: impl IntoIterator<Item = &'a ListedIncident>) -> Option<&'a Arc<Incident>> {
-    let is_note = |known: &&ListedIncident| known.incident.severity == Severity::Note;
-    unread.into_iter().min_by_key(is_note).map(|known| &known.incident)
+    let severity = |known: &&ListedIncident| Reverse(known.incident.severity);
+    unread.into_iter().min_by_key(severity).map(|known| &known.incident)
 }
 
 #[must_use]

@@ -1,4 +1,4 @@
-//! The parts of a GPU's memory as a bar: their sizes, their number of character cells, and the legend.
+//! The parts of a GPU's memory as a bar: their sizes and their number of character cells.
 
 use gputop_model::accounting::Accounting;
 
@@ -76,66 +76,6 @@ pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
         }
     }
     cells
-}
-
-/// Forms of the legend, from the longest to the shortest: true for the long labels, the gap between them, and the parts
-/// that are omitted.
-const LEGENDS: [(bool, &str, &[MemoryPart]); 8] = {
-    use MemoryPart::{Driver, Free, Other, Unattributed};
-    [
-        (true, " ", &[]),
-        (false, " ", &[]),
-        (false, " ", &[Driver]),
-        (false, " ", &[Driver, Unattributed]),
-        (false, "", &[Driver, Unattributed]),
-        (false, " ", &[Driver, Unattributed, Free]),
-        (false, "", &[Driver, Unattributed, Free]),
-        (false, "", &[Driver, Unattributed, Other, Free]),
-    ]
-};
-
-impl MemoryPart {
-    /// Returns the label in the legend: the long form, or the one for narrow terminals.
-    fn label(self, is_long: bool) -> &'static str {
-        match (self, is_long) {
-            (Self::Allocated, _) => "alloc",
-            (Self::Idle, _) => "idle",
-            (Self::Other, _) => "other",
-            (Self::Unreadable, true) => "not readable",
-            (Self::Processes, true) => "processes",
-            (Self::Unreadable | Self::Processes, false) => "proc",
-            (Self::Unattributed, true) => "unattributed",
-            (Self::Unattributed, false) => "unattr",
-            (Self::Driver, true) => "driver",
-            (Self::Driver, false) => "drv",
-            (Self::Free, _) => "free",
-        }
-    }
-}
-
-/// Returns the legend of the memory bars `splits` in the longest form that fits into `width` columns: each part with
-/// its label, and the gap between them. Parts without a cell in any bar of that width are omitted. `pooled` is true if
-/// any bar shows pools.
-pub fn legend<'a>(
-    splits: impl Iterator<Item = &'a Accounting>,
-    width: usize,
-    pooled: bool,
-) -> (Vec<(MemoryPart, &'static str)>, &'static str) {
-    let mut is_seen = [pooled, pooled, false, !pooled, false, false, true];
-    for split in splits {
-        for (seen, cells) in is_seen.iter_mut().zip(divide(&amounts(split), width)) {
-            *seen |= cells > 0;
-        }
-    }
-    let seen = parts(pooled).into_iter().zip(is_seen).filter(|(_, is_seen)| *is_seen);
-    let seen: Vec<MemoryPart> = seen.map(|(part, _)| part).collect();
-    let form = |(is_long, gap, omitted): (bool, &'static str, &[MemoryPart])| {
-        let shown = seen.iter().filter(|part| !omitted.contains(part));
-        let labels: Vec<_> = shown.map(|part| (*part, part.label(is_long))).collect();
-        let needed = labels.iter().map(|(_, label)| label.len() + 1 + gap.len()).sum::<usize>();
-        (needed <= width + gap.len()).then_some((labels, gap))
-    };
-    LEGENDS.into_iter().find_map(form).unwrap_or_default()
 }
 
 #[cfg(test)]

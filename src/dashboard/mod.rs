@@ -1,5 +1,6 @@
 //! The state of one host or recording that screens and text outputs show, without a terminal, theme or key.
 
+pub mod dangers;
 pub mod emphasis;
 pub mod exited;
 pub mod filter;
@@ -12,6 +13,7 @@ pub mod holders;
 pub mod host_state;
 pub mod incident_charts;
 pub mod incidents;
+pub mod last_busy;
 pub mod memory_parts;
 pub mod past_frames;
 pub mod pools;
@@ -28,3 +30,4 @@ pub mod tags;
 pub mod time_axis;
 pub mod time_window;
 pub mod times;
+pub mod totals;

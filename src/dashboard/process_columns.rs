@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use super::rows::ProcessRow;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::sizes::gib;
-use crate::dashboard::table::{Cell, Column, Content, First, Hidden, SortKey};
+use crate::dashboard::table::{Cell, Column, First, Hidden, SortKey};
 use crate::dashboard::times::{clock_text, span_text};
 
 fn vram(row: &ProcessRow, _: &TimeZone) -> Cell {
@@ -61,6 +61,9 @@ fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
             None if row.command().value().is_none() => {
                 Cell::new(row.why_no_command(), Emphasis::Dim)
             }
+            None if let Some(time) = row.unused_for() => {
+                Cell::new(format!("idle {}: {command}", span_text(time)), Emphasis::Dim)
+            }
             None => Cell::text(command),
         },
     }
@@ -90,42 +93,27 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
     SortKey::whole(row.pool().and_then(|pool| of(&pool.stats)))
 }
 
-/// Columns that are shown even if every value is missing.
-pub const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
+/// Columns that are hidden until a process has a value in them. All others are always shown, so that the table keeps its
+/// form.
+const HIDDEN_WHILE_EMPTY: [&str; 1] = ["CONTAINER"];
 
-/// Columns that are hidden while they are 0 in every row.
-const COUNTERS: [&str; 2] = ["RETRY", "OOM"];
-
-/// Returns the columns that are empty in every row, or none if there are no rows. If the rows are grouped, the RANK
-/// column is never hidden, because the group names need its space.
-pub fn empty(rows: &[ProcessRow], is_grouped: bool) -> Hidden {
+/// Shows the columns in which one of `rows` has a value. `hidden` are the columns without a value so far, or `None`
+/// before the first rows.
+pub fn still_empty(hidden: Option<Hidden>, rows: &[ProcessRow]) -> Hidden {
+    let is_empty = |(at, column): &(usize, &Column<ProcessRow>)| {
+        // Any time zone will do: none of these columns contains a time.
+        let has_value = |row: &ProcessRow| !(column.cell)(row, &TimeZone::UTC).is_empty();
+        HIDDEN_WHILE_EMPTY.contains(&column.title)
+            && hidden.is_none_or(|hidden| hidden.has(*at))
+            && !rows.iter().any(has_value)
+    };
     let mut empty = Hidden::default();
-    if rows.is_empty() {
-        return empty;
-    }
-    for (at, column) in PROCESS_COLUMNS.iter().enumerate() {
-        let is_kept =
-            ALWAYS_SHOWN.contains(&column.title) || (is_grouped && column.title == "RANK");
-        let is_counter = COUNTERS.contains(&column.title);
-        let has_value = |row: &ProcessRow| {
-            // Any time zone will do: COMMAND, the only column with a time, is always shown.
-            let cell = (column.cell)(row, &TimeZone::UTC);
-            !(cell.is_empty() || is_counter && cell.is_text("0"))
-        };
-        if !is_kept && !rows.iter().any(has_value) {
-            empty.hide(at);
-        }
-    }
+    PROCESS_COLUMNS.iter().enumerate().filter(is_empty).for_each(|(at, _)| empty.hide(at));
     empty
 }
 
 /// Title of the column with the change in VRAM.
 pub const GROWTH: &str = "GiB/min";
-
-fn share(row: &ProcessRow, _: &TimeZone) -> Cell {
-    let share = row.share_of_gpu().map(Content::Share);
-    share.map_or_else(Cell::missing, |content| Cell { content, emphasis: Emphasis::Normal })
-}
 
 /// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`. The heading states the unit.
 fn growth(row: &ProcessRow, _: &TimeZone) -> Cell {
@@ -149,7 +137,7 @@ macro_rules! columns {
 }
 
 columns! {
-    right "RANK" 4 5, |row, _| Cell::reading(&row.fact(|f| &f.rank), u32::to_string),
+    right "RANK" 4 8, |row, _| Cell::reading(&row.fact(|f| &f.rank), u32::to_string),
         Smallest |row| SortKey::number(row.fact(|f| &f.rank).get().map(f64::from)),
         "Rank of the process in its job, read from RANK or SLURM_PROCID in its environment.";
     right "GPU" 4 1, |row, _| Cell::known(row.gpu_label()),
@@ -158,55 +146,52 @@ columns! {
     right "PID" 7 0, |row, _| Cell::text(row.pid().to_string()),
         Smallest |row| SortKey::Number(f64::from(row.pid().0)),
         "Process ID.";
-    left "USER" 8 8, |row, _| Cell::reading(&row.fact(|f| &f.user), String::clone),
+    left "USER" 8 5, |row, _| Cell::reading(&row.fact(|f| &f.user), String::clone),
         Smallest |row| SortKey::text(row.fact(|f| &f.user).value()),
         "Owner of the process.";
     right "VRAM" 6 1, vram,
         Largest |row| SortKey::whole(row.vram().get().map(|v| v.0)),
         "Device memory of the process in GiB, as reported by the driver; ^ marks the peak of an exited process.";
-    left "SHARE" 15 13, share,
-        Largest |row| SortKey::number(row.share_of_gpu()),
-        "VRAM of the process as a share of the GPU's memory.";
-    right GROWTH 7 14, growth,
+    right GROWTH 7 4, growth,
         Largest |row| SortKey::number(row.growth()),
         "Growth of the peak VRAM: from the first ten seconds of the last minute to its last ten seconds; unknown for a new process.";
     right "ALLOC" 5 3, |row, _| size(row.allocated()),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";
-    right "RESV" 5 10, |row, _| size(row.reserved()),
+    right "RESV" 5 3, |row, _| size(row.reserved()),
         Largest |row| size_key(row.reserved()),
-        "Memory that the allocator has reserved from the driver, in GiB.";
-    right "IDLE" 5 3, |row, _| size(row.idle()),
+        "Memory that the allocator has reserved from the driver, in GiB: tensors and cache.";
+    right "IDLE" 5 14, |row, _| size(row.idle()),
         Largest |row| size_key(row.idle()),
         "Memory cached by the allocator but not in use by tensors, in GiB.";
-    right "STUCK" 5 4, |row, _| size(row.pool().and_then(|pool| stuck(&pool.stats))),
+    right "STUCK" 5 7, |row, _| size(row.pool().and_then(|pool| stuck(&pool.stats))),
         Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),
-        "Part of IDLE in segments with live tensors, usable only for smaller requests; unknown with expandable segments, see the memory map (M).";
-    right "FITS" 5 4, |row, _| Cell::known(row.fits_text()),
+        "Part of the cache in segments with live tensors, usable only for smaller requests; unknown with expandable segments, see the memory map (M).";
+    right "FITS" 5 6, |row, _| Cell::known(row.fits_text()),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
         "Largest request that would succeed now, in GiB; + marks a minimum: a larger one may succeed, see the memory map (M).";
-    right "RETRY" 5 6, |row, _| count(row, Emphasis::Warn, |stats| stats.num_alloc_retries),
+    right "RETRY" 5 15, |row, _| count(row, Emphasis::Warn, |stats| stats.num_alloc_retries),
         Largest |row| pool_key(row, |stats| Some(stats.num_alloc_retries)),
         "Number of times the allocator flushed its cache.";
-    right "OOM" 3 5, |row, _| count(row, Emphasis::Bad, |stats| stats.num_ooms),
+    right "OOM" 3 15, |row, _| count(row, Emphasis::Bad, |stats| stats.num_ooms),
         Largest |row| pool_key(row, |stats| Some(stats.num_ooms)),
         "Number of failed requests.";
-    right "SM%/5s" 6 9, sm,
+    right "SM%" 4 3, sm,
         Largest |row| SortKey::number(row.sm().get().map(|v| v.0)),
         "Share of the GPU's compute time used by the process, read every 5 s. The GPU's SM% is read every second.";
-    right "CPU%" 5 11, cpu,
+    right "CPU%" 5 8, cpu,
         Largest |row| SortKey::number(row.live_fact(|f| &f.cpu).get().map(|v| v.0)),
         "CPU usage of the process; 100 is one core.";
-    right "RSS" 5 12, rss,
+    right "RSS" 5 13, rss,
         Largest |row| SortKey::whole(row.live_fact(|f| &f.rss).get().map(|v| v.0)),
         "Resident host memory of the process.";
-    right "AGE" 5 6, |row, _| Cell::known(row.shown_age().map(span_text)),
+    right "AGE" 5 7, |row, _| Cell::known(row.shown_age().map(span_text)),
         Largest |row| SortKey::whole(row.shown_age().map(|v| v.0)),
         "Run time of the process, up to its exit if it has exited.";
-    left "CONTAINER" 16 15, |row, _| Cell::known(row.facts().and_then(Process::container_text)),
+    left "CONTAINER" 16 16, |row, _| Cell::known(row.facts().and_then(Process::container_text)),
         Smallest |row| SortKey::text(row.facts().and_then(Process::container_text).as_ref()),
         "Name of the container, or its ID.";
-    rest "COMMAND" 16 2, command,
+    rest "COMMAND" 22 2, command,
         Smallest |row| SortKey::text(row.command().value()),
-        "Command line, without secrets, with the cause and time of the exit, the state, or a warning explained on the memory screen (M): oom, flushing, hoarding, growing.";
+        "Command line, without secrets, with the cause and time of the exit, the state, the time for which it has not used its GPU, or a warning explained on the memory screen (M): oom, flushing, hoarding, growing.";
 }

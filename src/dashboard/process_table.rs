@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, TableRow};
-use super::process_columns::{GROWTH, PROCESS_COLUMNS, empty};
+use super::process_columns::{PROCESS_COLUMNS, still_empty};
 use super::rows::{ProcessRow, RowId};
 use super::table::{ColumnChoice, Hidden};
 use super::tags::Tags;
@@ -22,6 +22,8 @@ pub struct ProcessTable {
     folded: BTreeSet<String>,
     /// Process table columns hidden by the user.
     pub hidden_columns: Hidden,
+    /// Columns in which no process has had a value. `None` before the first rows.
+    empty_columns: Option<Hidden>,
     /// Number of rows hidden by the filter.
     pub hidden: usize,
     pub filter: Filter,
@@ -37,6 +39,7 @@ impl ProcessTable {
     /// Replaces all rows. `uid` is the user ID of gputop on the host.
     pub fn set_rows(&mut self, rows: Vec<ProcessRow>, uid: Option<u32>) {
         (self.all_rows, self.uid) = (rows, uid);
+        self.empty_columns = Some(still_empty(self.empty_columns, &self.all_rows));
         self.tags.follow(&self.all_rows);
         self.all_rows.sort_by_cached_key(ProcessRow::default_order);
         self.arrange();
@@ -105,35 +108,15 @@ impl ProcessTable {
         sort.is_some_and(|sort| sort.first.descends(self.inverted))
     }
 
-    /// Returns the columns to show in a table of `rows`.
-    pub fn columns(&self, rows: &[ProcessRow]) -> ColumnChoice {
-        let column_at = |title| PROCESS_COLUMNS.iter().position(|column| column.title == title);
-        ColumnChoice {
-            sorted: self.sort,
-            hidden: self.hidden_columns.or(self.empty_columns(rows)),
-            promoted: [
-                self.has_several_users().then(|| column_at("USER")).flatten(),
-                self.all_rows
-                    .iter()
-                    .any(ProcessRow::is_growing)
-                    .then(|| column_at(GROWTH))
-                    .flatten(),
-            ],
-            ..ColumnChoice::default()
-        }
+    /// Returns the columns to show, which depend neither on the rows nor on tags, groups and the filter.
+    pub fn columns(&self) -> ColumnChoice {
+        let hidden = self.hidden_columns.or(self.empty_columns());
+        ColumnChoice { sorted: self.sort, hidden, ..ColumnChoice::default() }
     }
 
-    /// Returns the columns without a value in `rows`, or in all processes if the filter hides every row.
-    pub fn empty_columns(&self, rows: &[ProcessRow]) -> Hidden {
-        let rows = if rows.is_empty() { &self.all_rows } else { rows };
-        empty(rows, self.grouping != Grouping::Flat)
-    }
-
-    /// Returns true if the processes belong to different users, who need to know whose process uses a GPU.
-    fn has_several_users(&self) -> bool {
-        let mut users = self.all_rows.iter().filter_map(|row| row.facts()?.user.value());
-        let first = users.next();
-        users.any(|user| Some(user) != first)
+    /// Returns the optional columns in which no process has had a value.
+    pub fn empty_columns(&self) -> Hidden {
+        self.empty_columns.unwrap_or_default()
     }
 
     fn sorted(&self, rows: Vec<ProcessRow>) -> Vec<ProcessRow> {

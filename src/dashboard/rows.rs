@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gputop_allocator::fits::{FitConditions, Fits};
 use gputop_allocator::warnings::NoteKind;
 use gputop_model::frame::Frame;
-use gputop_model::gpu::{Gpu, GpuProcess, HealthState, Unattributed, UnattributedCause};
+use gputop_model::gpu::{Gpu, GpuProcess, HealthState, UnattributedCause};
 use gputop_model::pool::{Pool, PoolStats};
 use gputop_model::process::{Process, ProcessKey, RunState, without_interpreter};
 use gputop_model::reading::{Missing, Reading, Reason};
@@ -54,6 +54,8 @@ pub struct ProcessRow {
     warning: Option<NoteKind>,
     /// Change in VRAM over the last minute.
     growth: Option<Growth>,
+    /// Time without use of a GPU, if it is long.
+    unused_for: Option<Millis>,
 }
 
 /// Identity of a process row across frames. The cursor uses it to follow the row.
@@ -97,7 +99,13 @@ impl ProcessRow {
     ) -> Vec<Self> {
         let origins = Self::origins(frame, ended).into_iter();
         origins
-            .map(|origin| Self { origin, ticks_per_second, warning: None, growth: None })
+            .map(|origin| Self {
+                origin,
+                ticks_per_second,
+                warning: None,
+                growth: None,
+                unused_for: None,
+            })
             .collect()
     }
 
@@ -274,6 +282,16 @@ impl ProcessRow {
         self.growth = growth;
     }
 
+    pub fn set_unused_for(&mut self, time: Option<Millis>) {
+        self.unused_for = time;
+    }
+
+    /// Returns how long a process that holds more than a GiB has not used its GPU, if that is more than a few minutes.
+    pub fn unused_for(&self) -> Option<Millis> {
+        let holds_memory = self.vram().get().is_some_and(|vram| vram > Bytes::gib(1));
+        self.unused_for.filter(|_| holds_memory && self.ended().is_none())
+    }
+
     /// Returns the change in VRAM over the last minute, in bytes per minute.
     pub fn growth(&self) -> Option<f64> {
         Some(self.growth?.bytes_per_minute)
@@ -303,16 +321,6 @@ impl ProcessRow {
         } else {
             format!("{:+.1}", growth / Bytes::gib(1).0 as f64)
         })
-    }
-
-    /// Returns the VRAM as a share of the GPU's memory. A process on a MIG instance has no share, because the instance
-    /// is only a part of the GPU.
-    pub fn share_of_gpu(&self) -> Option<f64> {
-        if self.ended().is_some() || self.listed()?.gpu_instance.is_some() {
-            return None;
-        }
-        let total = self.gpu()?.memory.total.get().filter(|total| total.0 > 0)?;
-        Some(self.vram().get()?.0 as f64 / total.0 as f64)
     }
 
     /// Returns the reason why [`pool`](Self::pool) is `None`.
@@ -438,15 +446,17 @@ impl ProcessRow {
 
     /// Returns in a few words why there is no command line: `no such process`.
     pub fn why_no_command(&self) -> &'static str {
-        let is_outside = |part: &Unattributed| part.cause == UnattributedCause::OutsideContainer;
-        let is_in_container =
-            || self.gpu().is_some_and(|gpu| gpu.unattributed.iter().any(is_outside));
+        let has_part = |cause| {
+            let mut parts = self.gpu().into_iter().flat_map(|gpu| &gpu.unattributed);
+            parts.any(|part| part.cause == cause)
+        };
         match self.command().why() {
             Some(why) if why.hint.as_deref().is_some_and(|hint| hint.contains("hidepid")) => {
                 "hidden by hidepid"
             }
             Some(why) if why.reason == Reason::Denied => "no permission",
-            Some(_) if is_in_container() => "outside this container",
+            Some(_) if has_part(UnattributedCause::OutsideContainer) => "outside this container",
+            Some(_) if has_part(UnattributedCause::OutsideWsl) => "outside WSL",
             Some(why) if why.reason == Reason::Gone => "no such process",
             _ => "unknown",
         }

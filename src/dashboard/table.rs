@@ -99,8 +99,6 @@ pub enum Content {
     Text(String),
     /// No value. Shown as a dash; the detail screen shows the reason.
     Missing,
-    /// A share of a GPU's memory, between 0 and 1. Shown as a bar with its percentage: `####......  42%`.
-    Share(f64),
 }
 
 impl Cell {
@@ -208,8 +206,6 @@ pub struct ColumnChoice {
     /// Sort column, which is shown even if it is hidden or less important.
     pub sorted: Option<usize>,
     pub hidden: Hidden,
-    /// Columns that are more useful than usual for these rows.
-    pub promoted: [Option<usize>; 2],
     /// A column that may take this width of what the flexible column has beyond its minimum.
     pub widened: Option<(usize, u16)>,
 }
@@ -227,14 +223,8 @@ pub struct Placed {
 /// minimum width.
 const OPTIONAL_PRIORITY: u8 = 8;
 
-/// Maximum part of the width of hidden columns that the flexible column gets.
-const MAX_FREED_WIDTH: u16 = 12;
-
 /// Priority number of the sort column, unless its own is smaller. Rows sorted by a hidden column would look unsorted.
 const SORTED_PRIORITY: u8 = 2;
-
-/// Priority number of a promoted column, unless its own is smaller.
-const PROMOTED_PRIORITY: u8 = 4;
 
 /// Selects columns by priority until one does not fit, keeps their screen order, and gives the remaining width to the
 /// flexible column. `x` is the position of the first column.
@@ -247,18 +237,13 @@ pub fn place<T: ?Sized>(
     let is_sorted = |i: usize| choice.sorted == Some(i);
     let priority = |i: usize| match columns[i].priority {
         own if is_sorted(i) => own.min(SORTED_PRIORITY),
-        own if choice.promoted.contains(&Some(i)) => own.min(PROMOTED_PRIORITY),
         own => own,
     };
     let shown = |i: &usize| is_sorted(*i) || !choice.hidden.has(*i);
     let mut order: Vec<usize> = (0..columns.len()).filter(shown).collect();
     order.sort_by_key(|&i| priority(i));
     let flexible = columns.iter().find(|column| column.align == Align::Rest);
-    // The flexible column gets the width of hidden columns that are otherwise on every terminal. The width of others,
-    // such as counters that are 0, goes to optional columns.
-    let is_hidden = |i: &usize| !shown(i) && columns[*i].priority <= PROMOTED_PRIORITY;
-    let freed = (0..columns.len()).filter(is_hidden).map(|i| columns[i].width + 1).sum::<u16>();
-    let comfort = flexible.map_or(0, |column| column.width / 2 + freed.min(MAX_FREED_WIDTH));
+    let comfort = flexible.map_or(0, |column| column.width / 2);
     let mut chosen = vec![false; columns.len()];
     let mut used = 0;
     for i in order {

@@ -159,6 +159,13 @@ impl TimeWindow {
         true
     }
 
+    /// Ends the charts at `time`, or at now if that is not later. They keep their length.
+    pub fn scroll_to(&mut self, time: Mono, now: Mono, first: Mono) {
+        let length = self.length(now).0;
+        self.zoom = self.zoom.or_else(|| ZOOMS.iter().position(|zoom| zoom.0 == length));
+        self.end = Some(time.max(first)).filter(|end| *end < now);
+    }
+
     /// Scrolls the charts to now.
     pub fn to_now(&mut self) {
         self.end = None;

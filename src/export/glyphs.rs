@@ -14,8 +14,7 @@ macro_rules! glyphs {
             $($(#[$doc])* pub $name: $type,)*
         }
 
-        /// The parts of a bar have different heights, and a gap above, so that they are distinct without colour and the
-        /// bars of neighbouring rows do not touch.
+        /// The parts of a bar have different shades, so that they are distinct without colour.
         pub const UNICODE: Glyphs = Glyphs { $($name: $unicode,)* };
 
         pub const ASCII: Glyphs = Glyphs { $($name: $ascii,)* };
@@ -23,27 +22,26 @@ macro_rules! glyphs {
 }
 
 glyphs! {
-    processes: &'static str = "▇", "#";
-    unattributed: &'static str = "▒", "?";
+    unattributed: &'static str = "░", "?";
     driver: &'static str = "▁", "%";
     free: &'static str = "·", ".";
-    allocated: &'static str = "▇", "#";
-    idle: &'static str = "▅", "=";
+    allocated: &'static str = "█", "#";
+    idle: &'static str = "▓", "=";
     active: &'static str = "▞", "a";
-    /// VRAM of a process outside its pools.
-    other: &'static str = "▃", "+";
-    /// A process without known pools, in a bar that also shows processes with pools.
+    /// Memory that is neither in tensors nor cached for them.
+    other: &'static str = "▒", "+";
+    /// Memory of other processes, beside the parts of one process.
     whole: &'static str = "▌", "@";
     /// Address space that is not backed by memory.
     unmapped: &'static str = "·", ".";
     /// Mark for a cache flush in a chart.
-    retry: &'static str = "^", "^";
+    retry: &'static str = "^", "'";
     /// Chart mark for a failed allocation.
-    oom: &'static str = "x", "x";
+    oom: &'static str = "■", "*";
     /// Chart mark for any other incident.
-    incident: &'static str = "!", "!";
+    incident: &'static str = "▲", "^";
     /// Mark for a process exit in a chart.
-    ended: &'static str = "e", "e";
+    ended: &'static str = "□", "|";
     /// Placeholder for a missing number.
     absent: &'static str = "–", "-";
     /// Eighths of a cell, from empty to full.
@@ -64,21 +62,17 @@ glyphs! {
     ascending: &'static str = "▲", "^";
 }
 
-/// Number of characters in a full bar of [`Content::Share`].
-const SHARE_CELLS: usize = 10;
-
 impl Glyphs {
-    /// Returns the character of a part of a GPU's memory.
+    /// Returns the shade of a part of a GPU's memory. What is neither in tensors nor cached has one shade.
     pub fn memory_part(&self, part: MemoryPart) -> &'static str {
         match part {
-            MemoryPart::Allocated => self.allocated,
+            MemoryPart::Allocated | MemoryPart::Processes => self.allocated,
             MemoryPart::Idle => self.idle,
-            MemoryPart::Other => self.other,
-            MemoryPart::Unreadable => self.whole,
-            MemoryPart::Processes => self.processes,
-            MemoryPart::Unattributed => self.unattributed,
-            MemoryPart::Driver => self.driver,
             MemoryPart::Free => self.free,
+            MemoryPart::Other
+            | MemoryPart::Unreadable
+            | MemoryPart::Unattributed
+            | MemoryPart::Driver => self.other,
         }
     }
 
@@ -94,11 +88,6 @@ impl Glyphs {
         match content {
             Content::Text(text) => text.into(),
             Content::Missing => self.absent.into(),
-            Content::Share(share) => {
-                let filled = ((share * SHARE_CELLS as f64).round() as usize).min(SHARE_CELLS);
-                let bar = self.processes.repeat(filled) + &self.free.repeat(SHARE_CELLS - filled);
-                format!("{bar}{:>4.0}%", share * 100.0).into()
-            }
         }
     }
 }

@@ -1,15 +1,13 @@
 //! Tables as plain text, as printed by `gputop once` and `gputop memory`.
 
 use gputop_model::accounting::Accounting;
-use gputop_model::history::{GpuMetric, SeriesKey};
-use gputop_model::units::Millis;
 use jiff::tz::TimeZone;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::glyphs::{ASCII, Glyphs};
 use super::text_width::{columns as columns_of, fit, fit_middle};
-use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, NOTE, SPARK};
+use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, NOTE};
 use crate::dashboard::holder_columns::{HOLDER_COLUMNS, hidden};
 use crate::dashboard::holders::HolderRow;
 use crate::dashboard::host_state::HostState;
@@ -26,14 +24,8 @@ pub fn overview(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) 
 fn gpu_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
     let rows = GpuRow::of_frame(&host.frame);
     let pooled = pools::any(&host.frame);
-    let splits: Vec<_> = rows.iter().map(GpuRow::split).collect();
-    let heading = |column: &Column<GpuRow>, width: usize| match column.title {
-        BAR => legend(splits.iter().flatten(), width, pooled, glyphs),
-        _ => String::new(),
-    };
     let cell = |column: &Column<GpuRow>, row: &GpuRow, width: usize| match column.title {
         BAR => row.split().map_or_else(String::new, |split| bar(&split, width, pooled, glyphs)),
-        SPARK if !row.is_instance() => sparkline(host, row, width, glyphs),
         _ => glyphs.cell_text(&row.cell(column, zone).content).into_owned(),
     };
     // Notes are not cut while there is room.
@@ -47,14 +39,14 @@ fn gpu_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> 
         (at, u16::try_from(longest).unwrap_or(u16::MAX))
     });
     let choice = ColumnChoice { widened, ..ColumnChoice::default() };
-    table(&GPU_COLUMNS, &choice, &rows, width, glyphs, heading, cell)
+    table(&GPU_COLUMNS, &choice, &rows, width, glyphs, cell)
 }
 
 fn process_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
     if host.processes.rows.is_empty() {
         return format!(" {}\n", host.why_no_rows());
     }
-    let choice = host.processes.columns(&host.processes.rows);
+    let choice = host.processes.columns();
     plain(PROCESS_COLUMNS, &choice, &host.processes.rows, width, glyphs, zone)
 }
 
@@ -77,18 +69,16 @@ fn plain<T>(
     let cell = |column: &Column<T>, row: &T, _| {
         glyphs.cell_text(&(column.cell)(row, zone).content).into_owned()
     };
-    table(columns, choice, rows, width, glyphs, |_, _| String::new(), cell)
+    table(columns, choice, rows, width, glyphs, cell)
 }
 
-/// Returns a table. `heading` may return a text that replaces the title of a column. Both `heading` and `cell` receive
-/// the width of the column.
+/// Returns a table. `cell` receives the width of the column.
 fn table<T>(
     columns: &[Column<T>],
     choice: &ColumnChoice,
     rows: &[T],
     width: u16,
     glyphs: &Glyphs,
-    heading: impl Fn(&Column<T>, usize) -> String,
     cell: impl Fn(&Column<T>, &T, usize) -> String,
 ) -> String {
     // The first column is that of the cursor on the screen.
@@ -102,10 +92,7 @@ fn table<T>(
         line.text.truncate(line.text.trim_end().len());
         line.text + "\n"
     };
-    let title = |column: &Column<T>, width: usize| match heading(column, width) {
-        text if text.is_empty() => column.title.to_owned(),
-        text => text,
-    };
+    let title = |column: &Column<T>, _| column.title.to_owned();
     let lines = rows.iter().map(|row| line(&|column, width| cell(column, row, width)));
     std::iter::once(line(&title)).chain(lines).collect()
 }
@@ -146,30 +133,7 @@ impl Line<'_> {
     }
 }
 
-/// Returns the legend of the memory bars `splits`. `pooled` is true if any bar shows pools.
-fn legend<'a>(
-    splits: impl Iterator<Item = &'a Accounting>,
-    width: usize,
-    pooled: bool,
-    glyphs: &Glyphs,
-) -> String {
-    let (labels, gap) = memory_parts::legend(splits, width, pooled);
-    let labels: Vec<String> = labels
-        .into_iter()
-        .map(|(part, label)| format!("{}{label}", glyphs.memory_part(part)))
-        .collect();
-    labels.join(gap)
-}
-
 fn bar(split: &Accounting, width: usize, pooled: bool, glyphs: &Glyphs) -> String {
     let parts = memory_parts::parts(pooled).into_iter().zip(divide(&amounts(split), width));
     parts.map(|(part, cells)| glyphs.memory_part(part).repeat(cells)).collect()
-}
-
-fn sparkline(host: &HostState, row: &GpuRow, width: usize, glyphs: &Glyphs) -> String {
-    let key = SeriesKey::Gpu(row.gpu().uuid.clone(), GpuMetric::Sm);
-    let series = host.history.series(&key);
-    let levels = series.map(|series| series.levels(host.frame.mono, Millis(120_000), width));
-    let levels = levels.into_iter().flatten();
-    levels.map(|level| level.map_or(" ", |level| glyphs.level(level.mean / 100.0))).collect()
 }

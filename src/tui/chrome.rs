@@ -1,5 +1,5 @@
-//! The lines around every screen: the header with the host and data status, notices, and the footer with the available
-//! keys.
+//! The lines around every screen: the header with the host and data status, the totals, the status line, and the footer
+//! with the available keys.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,26 +7,30 @@ use std::sync::Arc;
 use gputop_model::frame::Frame;
 use gputop_model::incident::{Incident, Severity};
 use gputop_model::link::Link;
-use gputop_model::units::Millis;
+use gputop_model::units::{Bytes, MilliWatts, Millis};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::app::App;
+use super::guide::Guide;
 use super::screen::Screen;
 use super::theme::Role;
-use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right, wrap_words};
+use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right};
 use super::{probe_question, signal_targets};
+use crate::dashboard::dangers::{Danger, dangers};
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::{FleetRow, gpus_text};
 use crate::dashboard::incidents::{ListedIncident, incident_time, news};
+use crate::dashboard::pools::{first_fix, unread_text};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::recording::Recording;
 use crate::dashboard::times::span_text;
+use crate::dashboard::totals::GpuTotals;
 use crate::export::explanation::program;
 use crate::export::text_width::{columns, fit};
-use crate::tui::widgets::area::{margin, row, split_bottom};
+use crate::tui::widgets::area::{margin, split_bottom};
 
 /// Describes the batch job of the first process with a job: `job 81234`.
 pub fn job_text(frame: &Frame) -> Option<String> {
@@ -51,12 +55,16 @@ fn replay_text(recording: &Recording) -> String {
         _ if (position.speed - 1.0).abs() < 0.01 => String::new(),
         _ => format!(" x{}", position.speed),
     };
+    let name = match recording.reason {
+        Some(_) => format!("{} (no GPU here)", recording.name),
+        None => recording.name.clone(),
+    };
     if position.end == position.start {
-        return format!(" REPLAY {}{state} ", recording.name);
+        return format!(" REPLAY {name}{state} ");
     }
     let now = clock_span(position.now.since(position.start));
     let all = clock_span(position.end.since(position.start));
-    format!(" REPLAY {} {now}/{all}{state} ", recording.name)
+    format!(" REPLAY {name} {now}/{all}{state} ")
 }
 
 /// Names the key that returns to where a recording was before the user went back: `0 return to 2:03  `.
@@ -162,73 +170,192 @@ pub fn interval_text(interval: Millis) -> String {
     }
 }
 
-/// Returns the wrapped notice below the header of a screen: why the built-in recording is playing, why a remote host is
-/// disconnected, or the guidance for new users.
-pub fn notice_lines(app: &App, screen: &str, width: u16) -> Vec<(String, Role)> {
-    let guide = app.ui.guide.filter(|guide| guide.applies_to(screen)).map(|guide| {
-        let is_paused = app.host.recording.as_ref().is_some_and(|r| r.position.paused);
-        let has_incident = app.host.unread_incidents().next().is_some();
-        (guide.words(&app.ui.keymap, is_paused, has_incident), Role::Key)
-    });
-    let notice = notice_text(app).map(|notice| (notice, Role::Warn));
-    let wrapped = |(text, role): (String, Role)| {
-        let lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));
-        lines.into_iter().take(3).map(move |line| (line, role))
-    };
-    notice.into_iter().chain(guide).flat_map(wrapped).collect()
+/// Content of the status line, the most urgent of what there is to say.
+enum Status<'a> {
+    /// A text, with what a key does about it.
+    Text(String, Role, Option<Action>),
+    /// The most severe unread incident.
+    Incident(&'a Arc<Incident>),
 }
 
-/// Returns the current stop of the tour, if any, for a pane too small for the notice.
+/// Returns the current stop of the tour, if any, for a pane too small for the status line.
 pub fn short_tour_text(app: &App) -> Option<String> {
     app.ui.guide?.short_words(&app.ui.keymap)
 }
 
-fn notice_text(app: &App) -> Option<String> {
-    let reason = app.host.recording.as_ref().and_then(|r| r.reason.as_ref());
-    Some(match (reason, &app.host.link) {
-        (Some(reason), _) => format!(
-            "{reason} Playing a recording from another machine. Run `gputop doctor` for details."
-        ),
-        (None, Some(Link::Lost { why, asks: true, .. })) => format!(
-            "Stale data: connection lost, and ssh needs your input ({why}). Press {} to connect.",
-            app.ui.keymap.label(Action::Connect)
-        ),
-        (None, Some(Link::Lost { why, again_in, .. })) => {
-            let again = match again_in.0 {
-                0 => "now".to_owned(),
-                _ => format!("in {}", span_text(*again_in)),
-            };
-            format!("Stale data: connection lost ({why}). Retrying {again}.")
-        }
-        _ => return None,
-    })
+/// Returns what the status line of a screen shows: the tour, a lost connection, a present danger, an unread incident,
+/// guidance, or that nothing has happened.
+fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> Status<'a> {
+    let guide = app.ui.guide.filter(|guide| guide.applies_to(screen.def().id));
+    let guidance = |guide: Guide| {
+        let is_paused = app.host.recording.as_ref().is_some_and(|r| r.position.paused);
+        Status::Text(guide.words(&app.ui.keymap, is_paused, !unread.is_empty()), Role::Key, None)
+    };
+    if let Some(tour) = guide.filter(|guide| matches!(guide, Guide::Tour(_))) {
+        return guidance(tour);
+    }
+    if let Some(status) = link_status(app) {
+        return status;
+    }
+    // The incident of a lost GPU says more than that it is lost.
+    let is_explained =
+        |danger: &Danger| unread.iter().any(|known| known.key.gpu.as_ref() == Some(&danger.gpu));
+    let danger = dangers(&app.host).into_iter().find(|danger| !is_explained(danger));
+    if let Some(danger) = danger {
+        return Status::Text(danger.text, danger.emphasis.into(), None);
+    }
+    if let Some(incident) = news(unread.iter().copied()) {
+        return Status::Incident(incident);
+    }
+    if let Some(reason) = app.host.recording.as_ref().and_then(|r| r.reason.as_ref()) {
+        let text = format!("{reason} This is a recording. `gputop doctor` says more.");
+        return Status::Text(text, Role::Warn, None);
+    }
+    if let Some(words) = unread_text(&app.host.frame) {
+        let fix = first_fix(&app.host.frame).map_or_else(String::new, |fix| format!(": {fix}"));
+        return Status::Text(words + &fix, Role::Warn, Some(Action::Unread));
+    }
+    guide.map_or_else(|| nothing_happened(app), guidance)
 }
 
-/// Draws the notice below the header at the top of `area`.
-pub fn notice(app: &App, screen: &str, area: Rect, buffer: &mut Buffer) {
-    let lines = notice_lines(app, screen, area.width);
-    for (y, (line, role)) in (area.y..area.bottom()).zip(lines) {
-        put_line(buffer, row(margin(area), y), &line, role, &app.ui.theme);
+fn link_status<'a>(app: &App) -> Option<Status<'a>> {
+    let Some(Link::Lost { why, asks, again_in, .. }) = &app.host.link else { return None };
+    let text = match (asks, again_in.0) {
+        (true, _) => format!("Stale data: connection lost, and ssh needs your input ({why})"),
+        (false, 0) => format!("Stale data: connection lost ({why}). Retrying now."),
+        _ => format!("Stale data: connection lost ({why}). Retrying in {}.", span_text(*again_in)),
+    };
+    Some(Status::Text(text, Role::Bad, asks.then_some(Action::Connect)))
+}
+
+fn nothing_happened<'a>(app: &App) -> Status<'a> {
+    let newest =
+        app.host.shown_incidents().filter_map(|known| incident_time(&known.incident)).max();
+    let text = match newest.or(app.host.first_time()) {
+        Some(since) => {
+            let day = |time| app.ui.theme.clock(time, "%F");
+            let is_today = day(since) == day(app.host.now_time());
+            let format = if is_today { "%H:%M" } else { "%b %d %H:%M" };
+            format!("No incidents since {}", app.ui.theme.clock(since, format))
+        }
+        None => String::new(),
+    };
+    Status::Text(text, Role::Dim, None)
+}
+
+/// Draws the status line. `explained` is the incident that the explain key opens.
+pub fn status_line(
+    app: &App,
+    unread: &[&ListedIncident],
+    explained: Option<&Arc<Incident>>,
+    screen: &dyn Screen,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    match status(app, unread, screen) {
+        Status::Incident(news) => {
+            let is_above_page = screen.incident().is_some();
+            incident(app, news, unread.len(), explained, is_above_page, area, buffer);
+        }
+        Status::Text(text, role, action) => {
+            let theme = &app.ui.theme;
+            let area = margin(area);
+            let key = action.map_or_else(String::new, |action| {
+                format!(" {} {}", app.ui.keymap.label(action), action.def().short)
+            });
+            let style = theme.style(Role::Key);
+            let right = put_right(buffer, area.x, area.right(), area.y, &key, style);
+            let text = fit(&text, usize::from(right.saturating_sub(area.x)), theme.glyphs.ellipsis);
+            put(buffer, area.x, area.y, &text, area.width, theme.style(role));
+        }
     }
+}
+
+/// Draws the sums over the machine: `SM 91%   VRAM 942 of 1123 GiB   5.1 of 5.6 kW   max 67C   CPU 22% of 64 cores`. A
+/// narrow screen shows the first items that fit.
+pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.ui.theme;
+    let absent = theme.glyphs.absent;
+    let totals = GpuTotals::of(&app.host.frame.gpus);
+    let mut items: Vec<(String, Role)> = Vec::new();
+    let mut add = |text: String, role| items.push((text, role));
+    if totals.lost > 0 {
+        add(format!("{} lost", totals.lost), Role::Bad);
+    }
+    let known = |text: Option<String>| text.unwrap_or_else(|| absent.into());
+    add(format!("SM {}", known(totals.sm.map(|sm| format!("{sm:.0}%")))), Role::Text);
+    let vram = totals.used.zip(totals.memory);
+    let vram = vram.map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all)));
+    add(format!("VRAM {}", known(vram)), Role::Text);
+    if let Some(power) = totals.power {
+        let cap =
+            totals.power_cap.map_or_else(String::new, |cap| format!("of {} ", power_number(cap)));
+        add(format!("{} {cap}kW", power_number(power)), Role::Text);
+    }
+    if let Some(hottest) = totals.hottest {
+        add(format!("max {}C", hottest.0), Role::Text);
+    }
+    if let Some(host) = &app.host.frame.host {
+        add(String::new(), Role::Text);
+        let cores = host.cores.get().map_or_else(String::new, |cores| format!(" of {cores} cores"));
+        add(
+            format!("CPU {}{cores}", known(host.cpu.get().map(|cpu| format!("{:.0}%", cpu.0)))),
+            Role::Text,
+        );
+        let memory = host.memory_used.get().zip(host.memory_total.get());
+        let memory =
+            memory.map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all)));
+        add(format!("RAM {}", known(memory)), Role::Text);
+        if let Some(swap) = host.swap_used.get().filter(|b| *b > Bytes::gib(1)) {
+            add(format!("swap {}", swap.short()), Role::Warn);
+        }
+    }
+    let driver = app.host.frame.driver.as_ref().and_then(|driver| driver.version.value());
+    if let Some(driver) = driver {
+        add(format!("driver {driver}"), Role::Text);
+    }
+    let mut at = area.x + 1;
+    for (text, role) in items {
+        let width = u16::try_from(columns(&text)).unwrap_or(u16::MAX);
+        if at.saturating_add(width) >= area.right() {
+            break;
+        }
+        let (name, value) = match text.split_once(' ') {
+            Some((name, value)) if name.chars().all(char::is_alphabetic) => (name, value),
+            _ => ("", text.as_str()),
+        };
+        let gap = if name.is_empty() { "" } else { " " };
+        let dim = theme.style(Role::Dim);
+        let pieces = [(name, dim), (gap, dim), (value, theme.style(role))];
+        at = put_all(buffer, at, area.y, area.right(), &pieces) + 3;
+    }
+}
+
+/// Formats a size in whole GiB, or with a decimal below 10 GiB.
+fn whole_gib(size: Bytes) -> String {
+    let decimals = usize::from(size.as_gib() < 9.95);
+    format!("{:.decimals$}", size.as_gib())
+}
+
+/// Formats power in kW.
+fn power_number(power: MilliWatts) -> String {
+    format!("{:.1}", f64::from(power.0) / 1e6)
 }
 
 /// Minimum width of a truncated incident title. Shorter titles are not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
-/// Draws the notice of the newest unread incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  +2
-/// more d explain`. Omits the explain key if it opens another incident, `explained`. Above the page of an incident, says that
-/// the notice is about another one.
+/// Draws an incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  +2 more d explain`. Omits the
+/// explain key if it opens another incident, `explained`. Above the page of an incident, says that this is another one.
 pub fn incident(
     app: &App,
-    unread: &[&ListedIncident],
+    incident: &Arc<Incident>,
+    unread: usize,
     explained: Option<&Arc<Incident>>,
     is_above_page: bool,
     area: Rect,
     buffer: &mut Buffer,
 ) {
-    let Some(incident) = news(unread.iter().copied()) else {
-        return;
-    };
     let theme = &app.ui.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
@@ -236,7 +363,7 @@ pub fn incident(
     let key = format!(" {} {explain}", app.ui.keymap.label(Action::Why));
     let key = if Some(incident) == explained { key } else { String::new() };
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
-    let others = unread.len() - 1;
+    let others = unread.saturating_sub(1);
     let right = if others > 0 && margin > 0 {
         let others = format!(" +{others} more");
         put_right(buffer, x, right, area.y, &others, theme.style(Role::Dim))

@@ -18,7 +18,7 @@ use super::widgets::panel::{panel, panel_area};
 use super::widgets::scroll::Scroll;
 use crate::dashboard::filter::{FIELDS, STATES, SYNTAX};
 use crate::dashboard::gpu_columns::GPU_COLUMNS;
-use crate::dashboard::process_columns::{ALWAYS_SHOWN, PROCESS_COLUMNS};
+use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::table::Column;
 use crate::export::text_width::columns;
@@ -62,7 +62,8 @@ impl Help {
             Action::Help if !self.shows_all => {
                 *self = Self { shows_all: true, ..Self::default() };
             }
-            Action::Back | Action::Quit | Action::Help => return Effect::Close,
+            Action::Help => {}
+            Action::Back | Action::Quit => return Effect::Close,
             action => {
                 let page = self.page(app, screen, area);
                 self.scroll.act(action, page.rows.len(), usize::from(page.inner.height));
@@ -253,10 +254,16 @@ fn heading(text: &str) -> Pieces {
     vec![(0, text.to_owned(), Role::Title)]
 }
 
+/// Columns of the process table whose titles say enough.
+const SELF_EXPLANATORY: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
+
 /// Returns the columns of the process table at this width, except those whose titles say enough.
 fn shown_columns(app: &App, width: u16) -> impl Iterator<Item = &'static Column<ProcessRow>> {
     let is_shown = move |column: &&Column<ProcessRow>| shows(app, column.title, width);
-    PROCESS_COLUMNS.iter().filter(|column| !ALWAYS_SHOWN.contains(&column.title)).filter(is_shown)
+    PROCESS_COLUMNS
+        .iter()
+        .filter(|column| !SELF_EXPLANATORY.contains(&column.title))
+        .filter(is_shown)
 }
 
 fn column_line<T>(column: &Column<T>) -> HelpLine {

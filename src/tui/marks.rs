@@ -10,9 +10,9 @@ use crate::dashboard::incidents::ListedIncident;
 
 /// Help entries for screens with marked charts.
 pub const WORDS: [(&str, &str); 3] = [
-    ("e on the time axis", "A process exited. The charts of the process end here."),
-    ("x on the time axis", "A memory request failed; i lists it if it is an incident."),
-    ("! on the time axis", "Another incident occurred; i lists it."),
+    ("□ on a time axis", "A process exited. The charts of the process end here."),
+    ("■ on a time axis", "A memory request failed; i lists it if it is an incident."),
+    ("▲ on a time axis", "Another incident occurred; i lists it."),
 ];
 
 /// Returns the marks for a GPU: exits of its processes, and its incidents.

@@ -108,6 +108,11 @@ impl Menu {
         Self::open(Subject::Signal(targets), at)
     }
 
+    /// Asks whether to send a signal.
+    pub fn send_signal(signal: Signal, targets: Vec<Target>) -> Self {
+        Self::open(Subject::SendSignal(signal, targets), None)
+    }
+
     pub fn probe(question: ProbeQuestion) -> Self {
         Self::open(Subject::Probe(question), None)
     }
@@ -116,13 +121,16 @@ impl Menu {
         matches!(self.subject, Subject::SendSignal(..) | Subject::Probe(_))
     }
 
-    /// Handles two kinds of keys: `y`, which confirms a question regardless of the keymap, and the first letter of a
+    /// Handles two kinds of keys: `y` and `n`, which answer a question regardless of the keymap, and the first letter of a
     /// column to sort by. Returns `None` if the key is an action.
     pub fn type_key(&mut self, key: KeyEvent) -> Option<Effect> {
         let KeyCode::Char(letter) = key.code else {
             return None;
         };
         let is_yes = matches!(letter, 'y' | 'Y');
+        if self.is_question() && matches!(letter, 'n' | 'N') {
+            return Some(Effect::Close);
+        }
         match &self.subject {
             Subject::SendSignal(signal, targets) if is_yes => {
                 Some(Effect::Request(Request::Signal {
@@ -218,15 +226,8 @@ impl Menu {
     }
 
     fn back(&mut self, app: &mut App) -> Effect {
-        match &mut self.subject {
-            Subject::SendSignal(signal, targets) => {
-                let signal = *signal;
-                self.subject = Subject::Signal(std::mem::take(targets));
-                self.move_to(signal);
-                return Effect::Done;
-            }
-            Subject::Theme(colours) => app.ui.theme.colours = std::mem::take(colours),
-            _ => {}
+        if let Subject::Theme(colours) = &mut self.subject {
+            app.ui.theme.colours = std::mem::take(colours);
         }
         Effect::Close
     }
@@ -329,8 +330,12 @@ impl Menu {
             }
             _ => String::new(),
         };
-        let hint =
-            format!("{below} {key} {verb}{other}  {} back ", app.ui.keymap.label(Action::Back));
+        let leave = if self.is_question() {
+            "n cancel".to_owned()
+        } else {
+            format!("{} back", app.ui.keymap.label(Action::Back))
+        };
+        let hint = format!("{below} {key} {verb}{other}  {leave} ");
         let style = theme.style(Role::Key);
         put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
     }
@@ -344,9 +349,7 @@ fn column_row(at: usize, app: &App, width: u16) -> Row {
     let needed = min_width(app, at);
     let why_not = match is_hidden || app.host.processes.sort == Some(at) {
         true => None,
-        false if app.host.processes.empty_columns(&app.host.processes.rows).has(at) => {
-            Some("no values; ".to_owned())
-        }
+        false if app.host.processes.empty_columns().has(at) => Some("no values; ".to_owned()),
         false => (needed > width).then(|| format!("needs {needed} columns; ")),
     };
     // A chosen column without room or values is neither shown nor hidden by the user.

@@ -88,9 +88,9 @@ pub trait Screen {
         None
     }
 
-    /// Returns the area of the time charts when the screen is drawn into `body`.
-    fn charts(&self, _app: &App, _body: Rect) -> Option<Rect> {
-        None
+    /// Returns the areas over the time axes of all charts when the screen is drawn into `body`, without titles and labels.
+    fn plots(&self, _app: &App, _body: Rect) -> Vec<Rect> {
+        Vec::new()
     }
 
     /// Returns the exit time of the process shown on this screen, which is where its charts end.

@@ -12,6 +12,7 @@ use ratatui::symbols::border;
 use super::colours::Colours;
 pub use super::palette::Palette;
 pub use super::role::Role;
+use crate::dashboard::memory_parts::MemoryPart;
 use crate::dashboard::times::clock_text;
 use crate::export::glyphs::{ASCII, Glyphs, UNICODE};
 
@@ -56,6 +57,16 @@ impl Theme {
 
     pub fn style(&self, role: Role) -> Style {
         self.colours.style(role)
+    }
+
+    /// Returns the glyph for a part of a GPU's memory in a bar. All parts have the same height. If colours distinguish them,
+    /// a gap separates the bars of neighbouring rows; otherwise, the parts differ in shade.
+    pub fn memory_glyph(&self, part: MemoryPart) -> &'static str {
+        match part {
+            MemoryPart::Free => self.glyphs.free,
+            _ if self.has_solid_charts() => self.glyphs.levels[7],
+            part => self.glyphs.memory_part(part),
+        }
     }
 
     /// Returns the glyph for a part of a chart: a solid block if colours distinguish the parts, or `shape` if they do

@@ -31,7 +31,7 @@ use super::screens::overview::Overview;
 use super::screens::probe::{self, ProbeScreen};
 use super::screens::process::{self, ProcessScreen};
 use super::screens::unreadable::Unreadable;
-use super::signal_targets::{self, targets};
+use super::signal_targets::{self, Target, targets};
 use super::theme::Role;
 use super::widgets::cells::{put_line, replace_non_ascii};
 use super::{chrome, copy_text};
@@ -42,7 +42,15 @@ use crate::dashboard::incidents::{ListedIncident, news};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::time_window::ScrollDirection;
-use crate::tui::widgets::area::{row, split_bottom, split_top};
+use crate::tui::widgets::area::{split_bottom, split_top};
+
+/// The lines around a screen and its body.
+struct Parts {
+    header: Rect,
+    totals: Rect,
+    status: Rect,
+    body: Rect,
+}
 
 /// The stack of screens and the overlay of one session.
 pub struct View {
@@ -232,8 +240,9 @@ impl View {
             Action::PreviousPane => self.act(NextPane, app),
             Action::Filter => self.show(Overlay::filter(app)),
             Action::FilterUser => self.show(Overlay::user_filter(app)),
-            Action::Signal | Action::SignalTerm => self.choose_signal(Signal::Term, app),
-            Action::SignalKill => self.choose_signal(Signal::Kill, app),
+            Action::Signal => self.ask(Menu::signal, Signal::Term, app),
+            Action::SignalTerm => self.ask(Menu::send_signal, Signal::Term, app),
+            Action::SignalKill => self.ask(Menu::send_signal, Signal::Kill, app),
             Action::Tag => self.tag(app),
             Action::Untag => untag(app),
             Action::Group => self.group(app),
@@ -470,9 +479,15 @@ impl View {
         question.map(|question| self.show(Overlay::Menu(Menu::probe(question)))).into()
     }
 
-    fn choose_signal(&mut self, signal: Signal, app: &mut App) -> Effect {
+    /// Opens a menu or a question about a signal to the tagged processes, or to the one under the cursor.
+    fn ask(
+        &mut self,
+        menu: fn(Signal, Vec<Target>) -> Menu,
+        signal: Signal,
+        app: &mut App,
+    ) -> Effect {
         let targets = targets(app, self.top().process(app));
-        targets.map(|targets| self.show(Overlay::Menu(Menu::signal(signal, targets)))).into()
+        targets.map(|targets| self.show(Overlay::Menu(menu(signal, targets)))).into()
     }
 
     /// Tags the row under the cursor and moves down, so that holding the key tags several rows.
@@ -597,68 +612,61 @@ impl View {
         wanted.filter(|_| is_new).map(|before| Request::Play(Play::Past(before)))
     }
 
-    /// Returns the height of the header. In a small pane, the first screen draws its own header.
-    fn header_rows(&self, area: Rect) -> u16 {
-        u16::from(!(is_small(area) && self.stack.len() == 1))
+    /// Returns true if the screens show a host, and not a file.
+    fn shows_host(&self) -> bool {
+        self.stack.first().is_none_or(|screen| screen.headline().is_none())
     }
 
-    /// Returns the combined height of the header and the notice.
-    fn rows_above(&self, app: &App, area: Rect) -> u16 {
-        let notice = if is_small(area) {
-            0
-        } else {
-            chrome::notice_lines(app, self.top().def().id, area.width).len()
-        };
-        self.header_rows(area) + u16::try_from(notice).unwrap_or(0)
+    /// Splits an area into the header, the totals of the machine, the status line, the body and the footer. They do not
+    /// depend on what the host does, so that nothing moves. In a small pane, the first screen draws its own header, and
+    /// the status line replaces the last line while there is something to say.
+    fn parts(&self, app: &App, area: Rect) -> Parts {
+        let is_small = is_small(area);
+        let header = u16::from(!(is_small && self.stack.len() == 1));
+        let status = u16::from(!is_small && self.shows_host());
+        let totals = u16::from(
+            status > 0 && self.top().shows_all_processes() && !app.ui.density.is_compact(),
+        );
+        let says = is_small && area.height >= 3 && self.has_news(app);
+        let footer = u16::from(!is_small || says);
+        let [header, rest] = split_top(area, header);
+        let [totals, rest] = split_top(rest, totals);
+        let [status, rest] = split_top(rest, status);
+        let [body, footer] = split_bottom(rest, footer);
+        let status = if says { footer } else { status };
+        Parts { header, totals, status, body }
     }
 
-    /// Returns the text that replaces the newest unread incident in a small pane: the current stop of the tour.
-    fn small_tour(app: &App, area: Rect) -> Option<String> {
-        chrome::short_tour_text(app).filter(|_| is_small(area))
+    /// Returns true if there is an unread incident or a stop of the tour.
+    fn has_news(&self, app: &App) -> bool {
+        !self.unread(app).is_empty() || chrome::short_tour_text(app).is_some()
     }
 
-    /// Returns the area for the newest unread incident: above the screen, or in place of the footer in a small pane.
-    fn news_line(&self, app: &App, area: Rect) -> Option<Rect> {
-        let is_empty = self.unread(app).is_empty() && Self::small_tour(app, area).is_none();
-        if area.height < 3 || is_empty {
-            return None;
-        }
-        let y =
-            if is_small(area) { area.bottom() - 1 } else { area.y + self.rows_above(app, area) };
-        Some(row(area, y))
-    }
-
-    /// Returns the body area: `area` without the header lines and the footer.
+    /// Returns the body area: `area` without the lines around it.
     fn body(&self, app: &App, area: Rect) -> Rect {
-        let news = u16::from(self.news_line(app, area).is_some());
-        let (above, below) = if is_small(area) { (0, news) } else { (news, 1) };
-        let [_, rest] = split_top(area, above + self.rows_above(app, area));
-        let [body, _] = split_bottom(rest, below);
-        body
+        self.parts(app, area).body
     }
 
     /// Draws the lines above a screen.
     fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let header = self.header_rows(area);
-        let line = row(area, area.y);
+        let parts = self.parts(app, area);
         match self.stack.first().and_then(|screen| screen.headline()) {
-            _ if header == 0 => {}
-            Some(text) => chrome::headline(app, &text, line, buffer),
-            None => chrome::header(app, line, buffer),
+            _ if parts.header.is_empty() => {}
+            Some(text) => chrome::headline(app, &text, parts.header, buffer),
+            None => chrome::header(app, parts.header, buffer),
         }
-        if !is_small(area) {
-            let [_, below] = split_top(area, header);
-            chrome::notice(app, self.top().def().id, below, buffer);
+        if !parts.totals.is_empty() {
+            chrome::totals(app, parts.totals, buffer);
         }
-        let Some(line) = self.news_line(app, area) else {
+        if parts.status.is_empty() {
             return;
-        };
-        if let Some(text) = Self::small_tour(app, area) {
-            put_line(buffer, line, &text, Role::Key, &app.ui.theme);
-        } else {
-            let (unread, explained) = (self.unread(app), self.incident_to_explain(app));
-            let is_above_page = self.top().incident().is_some();
-            chrome::incident(app, &unread, explained, is_above_page, line, buffer);
+        }
+        match chrome::short_tour_text(app).filter(|_| is_small(area)) {
+            Some(text) => put_line(buffer, parts.status, &text, Role::Key, &app.ui.theme),
+            None => {
+                let (unread, explained) = (self.unread(app), self.incident_to_explain(app));
+                chrome::status_line(app, &unread, explained, self.top(), parts.status, buffer);
+            }
         }
     }
 
@@ -668,7 +676,8 @@ impl View {
     }
 
     /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts,
-    /// and a click on a footer key triggers it. The wheel scrolls; over a chart it scrolls through time.
+    /// a click on a footer key triggers it, and a click in a chart goes to that time. The wheel scrolls; over a chart it
+    /// scrolls through time.
     pub fn mouse(
         &mut self,
         mouse: MouseEvent,
@@ -700,8 +709,25 @@ impl View {
         if self.overlay.is_some() {
             return false;
         }
-        let charts = self.top().charts(app, self.body(app, area));
-        charts.is_some_and(|charts| charts.contains(position))
+        self.plot_at(position, area, app).is_some()
+    }
+
+    /// Returns the chart at a position, including the axis below it.
+    fn plot_at(&self, position: Position, area: Rect, app: &App) -> Option<Rect> {
+        let mut plots = self.top().plots(app, self.body(app, area)).into_iter();
+        plots.find(|plot| Rect { height: plot.height + 1, ..*plot }.contains(position))
+    }
+
+    /// Goes to the time of a column in a chart.
+    fn go_to_column(&mut self, plot: Rect, column: u16, app: &mut App) {
+        let axis = app.host.time_axis(self.top().exited_at(app));
+        let time = axis.time(column - plot.x, plot.width);
+        if app.host.recording.is_some() {
+            let effect = jump(app, Play::To(time));
+            self.perform(effect, app);
+        } else {
+            app.host.scroll_to(time);
+        }
     }
 
     /// Handles a click. Returns an additional action to perform, if any.
@@ -715,9 +741,13 @@ impl View {
             let hit = hints.iter().find(|hint| hint.columns.contains(&position.x));
             return hit.map(|hint| hint.action);
         }
-        if self.news_line(app, area).is_some_and(|line| line.contains(position)) {
+        if self.parts(app, area).status.contains(position) {
             let effect = news(self.unread(app)).cloned().map_or(Effect::Done, Effect::Explain);
             self.perform(effect, app);
+            return None;
+        }
+        if let Some(plot) = self.plot_at(position, area, app) {
+            self.go_to_column(plot, position.x, app);
             return None;
         }
         match self.stack.last_mut()?.click(app, position, body) {

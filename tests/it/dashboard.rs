@@ -58,7 +58,7 @@ fn overview_lists_every_gpu_and_process_with_memory() {
             ("PID", pid.to_string()),
             ("GPU", gpu.to_owned()),
             ("VRAM", vram.to_owned()),
-            ("SM%/5s", sm.to_owned()),
+            ("SM%", sm.to_owned()),
         ];
         let stands = |screen: &vt100::Screen| {
             screen_tables::processes(screen)

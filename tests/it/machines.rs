@@ -80,7 +80,11 @@ impl Sysfs {
     }
 
     fn set(&self, name: &str, text: &str) {
-        let path = self.root.path().join("bus/pci/devices/0000:01:00.0").join(name);
+        self.set_at("0000:01:00.0", name, text);
+    }
+
+    fn set_at(&self, address: &str, name: &str, text: &str) {
+        let path = self.root.path().join("bus/pci/devices").join(address).join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, format!("{text}\n")).unwrap();
     }
@@ -321,7 +325,7 @@ fn memory_shared_with_the_host_is_the_sum_of_the_processes() {
         }
         for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
             let terminal = dashboard(&fake).size(rows, columns).start();
-            let values = [("USED", "62.0"), ("FREE", "–"), ("VRAM%", "–"), ("NOTE", "")];
+            let values = [("USED", "62.0"), ("FREE", "–"), ("NOTE", "")];
             terminal.wait_for(|s| gpu_shows(s, "0", &values), "the sum of the processes");
             terminal.send("\r");
             terminal.wait_text("shared with the CPU");
@@ -420,7 +424,7 @@ fn headings_are_not_overwritten_with_many_gpus() {
         let range = format!(" of {count} ");
         terminal.wait_text(&range);
         let text = terminal.text();
-        let heading = text.lines().find(|line| line.contains("VRAM%")).unwrap();
+        let heading = text.lines().find(|line| line.contains("VRAM GiB")).unwrap();
         assert!(!heading.contains(&range), "{text}");
         let last = text.lines().position(|line| line.contains(&range)).unwrap();
         assert!(!text.lines().nth(last).unwrap().contains("SM%"), "{text}");
@@ -533,7 +537,7 @@ fn utilization_samples_of_others_and_of_the_future_do_not_matter() {
     let rows = on_gpu(0, &process, "used = \"2 GiB\"\nsm = 1");
     let fake = FakeNvml::new(&format!("[[gpu]]\n{samples}\n{rows}"));
     let terminal = dashboard(&fake).size(40, 160).start();
-    terminal.wait_for(|s| shows(s, pid, &[("SM%/5s", "33")]), "the own sample");
+    terminal.wait_for(|s| shows(s, pid, &[("SM%", "33")]), "the own sample");
 }
 
 #[test]
@@ -592,7 +596,73 @@ fn utilization_is_read_after_the_clock_was_set_back() {
     };
     let fake = FakeNvml::new(&scenario(&format!("sm = 70, time = {future}")));
     let terminal = dashboard(&fake).size(40, 160).start();
-    terminal.wait_for(|s| shows(s, pid, &[("SM%/5s", "0")]), "no sample of the past");
+    terminal.wait_for(|s| shows(s, pid, &[("SM%", "0")]), "no sample of the past");
     fake.replace(&scenario("sm = 33"));
-    terminal.wait_for(|s| shows(s, pid, &[("SM%/5s", "33")]), "the new sample");
+    terminal.wait_for(|s| shows(s, pid, &[("SM%", "33")]), "the new sample");
+}
+
+#[test]
+fn a_gpu_sleeps_while_another_one_is_read() {
+    let sysfs = Sysfs::with_gpu("suspended");
+    let awake = "0000:41:00.0";
+    for (name, text) in [
+        ("vendor", "0x10de"),
+        ("class", "0x030000"),
+        ("device", "0x2684"),
+        ("power/control", "auto"),
+        ("power/runtime_status", "active"),
+    ] {
+        sysfs.set_at(awake, name, text);
+    }
+    let fake = FakeNvml::new(&format!(
+        "{LAPTOP}[[gpu]]\nname = \"NVIDIA GeForce RTX 4090\"\nsm = 60\npci_bus = \"0000{awake}\"\n"
+    ));
+    let (code, out) = run_with(&sysfs, &fake, &["line"]);
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with("0 asleep | 1 ") && out.contains(" sm 60% "), "{out}");
+    let calls_of = |gpu| fake.calls().iter().filter(|(_, of, _)| *of == Some(gpu)).count();
+    assert_eq!(calls_of(0), 0);
+    assert!(calls_of(1) > 0);
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal =
+            dashboard(&fake).env("GPUTOP_SYS", sysfs.root.path()).size(rows, columns).start();
+        terminal.wait_for(
+            |s| gpu_shows(s, "0", &[("SM%", "–")]) && gpu_shows(s, "1", &[("SM%", "60")]),
+            "one GPU",
+        );
+    }
+    assert_eq!(calls_of(0), 0);
+}
+
+#[test]
+fn a_gpu_without_a_uuid_is_read() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nsm = 10\n[[gpu]]\nsm = 20\nerrors = { uuid = \"not_supported\" }\n",
+    );
+    let line = run(&fake, ["line", "--width", "100"]);
+    assert_eq!(line.code, Some(0), "{line:?}");
+    assert!(line.out.contains("sm 10%") && line.out.contains("sm 20%"), "{line:?}");
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    assert!(!metrics.contains("state=\"lost\""), "{metrics}");
+}
+
+#[test]
+fn a_virtual_gpu_shows_what_the_guest_can_read() {
+    let absent =
+        ["power", "power_management_limit", "temperature", "fan", "process_list", "ecc_mode"];
+    let errors = absent.map(|call| format!("{call} = \"not_supported\"")).join(", ");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\nname = \"GRID A100-10C\"\ntotal = \"10 GiB\"\nused = \"4 GiB\"\nsm = 35\n\
+         mig_supported = false\nerrors = {{ {errors} }}\n"
+    ));
+    let line = run(&fake, ["line"]).out;
+    assert!(line.starts_with("0 4.6/10G 46% sm 35%") && !line.contains('!'), "{line}");
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal = dashboard(&fake).size(rows, columns).start();
+        let values = [("SM%", "35"), ("W", "–"), ("NOTE", "")];
+        terminal.wait_for(|s| gpu_shows(s, "0", &values), "a virtual GPU");
+        terminal.wait_text("Process list not available: not supported here");
+    }
+    let terminal = dashboard(&fake).size(6, 40).start();
+    terminal.wait_text("4.6 of 10.0 GiB");
 }

@@ -109,13 +109,13 @@ fn nvidia_smi_reports_process_shares_and_graphics_processes() {
     usage(41);
     let terminal = sshd.dashboard().size(40, 160).args(["--no-push", "far"]).start();
     let is_shown = |screen: &vt100::Screen| {
-        shows(screen, trains.pid(), &[("VRAM", "1.5"), ("SM%/5s", "41")])
-            && shows(screen, draws.pid(), &[("VRAM", "0.6"), ("SM%/5s", "–")])
+        shows(screen, trains.pid(), &[("VRAM", "1.5"), ("SM%", "41")])
+            && shows(screen, draws.pid(), &[("VRAM", "0.6"), ("SM%", "–")])
     };
     terminal.wait_for(is_shown, "both processes");
     // The values are read again.
     usage(73);
-    let is_shown = |screen: &vt100::Screen| shows(screen, trains.pid(), &[("SM%/5s", "73")]);
+    let is_shown = |screen: &vt100::Screen| shows(screen, trains.pid(), &[("SM%", "73")]);
     terminal.wait_for(is_shown, "the next share");
     terminal.wait_text("CUDA 13.0");
     // The process screen names the source of the values.

@@ -236,7 +236,7 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     assert_eq!(slurm.agents(), 2);
     // A frame is passed on once it is complete.
     terminal.send("\r");
-    terminal.wait_text("SM 2 MIN");
+    terminal.wait_text("VRAM GiB");
     fake.replace("[[gpu]]\nsm = 72\n");
     terminal.wait_text(" 72 ");
     terminal.signal(Signal::SIGKILL);

@@ -606,9 +606,7 @@ fn a_frame_of_an_unchanged_overview_is_small() {
     let fake = FakeNvml::new(&scenario);
     let terminal = dashboard(&fake).size(24, 80).start();
     terminal.wait_for(
-        |s| {
-            crate::support::screen_tables::processes(s).iter().any(|row| row.cell("SM%/5s") == "11")
-        },
+        |s| crate::support::screen_tables::processes(s).iter().any(|row| row.cell("SM%") == "11"),
         "the figures that come last",
     );
     let settled = terminal.bytes_written();

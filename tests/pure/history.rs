@@ -234,7 +234,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
         let text = charts_in(desk, 150);
         text.lines().find(|line| line.contains("now")).unwrap().to_owned()
     };
-    assert!(axis(&desk).contains("ee"), "{}", axis(&desk));
+    assert!(axis(&desk).contains("□□"), "{}", axis(&desk));
     // A day later the rows are removed.
     let late = late_exit(86_400 + 3_000);
     desk.update(late);
@@ -325,7 +325,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     // The current charts no longer contain the process.
     desk.send("\tM");
     let text = desk.text(120, 40);
-    for words in ["the process has exited", "10m to 22:18:19, 44m ago", "idle", "x-", "22:18:19-e"]
+    for words in ["the process has exited", "10m to 22:18:19, 44m ago", "idle", "■-", "22:18:19-□"]
     {
         let text = text.replace('─', "-");
         assert!(text.contains(words), "{words} in\n{text}");

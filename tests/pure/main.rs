@@ -19,6 +19,7 @@ mod recording;
 mod screen_sizes;
 mod screens;
 mod snapshot_shown;
+mod stability;
 mod support;
 mod themes;
 mod whatif_shown;

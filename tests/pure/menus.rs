@@ -135,7 +135,7 @@ fn a_nearly_full_gpu_is_marked() {
     let app = TestApp::of_frame(frame);
     let text = app.text(120, 30);
     let row = |gpu: &str| text.lines().find(|line| line.contains(gpu)).unwrap();
-    assert!(row("   1 ").contains(" !97 "), "{text}");
+    assert!(row("   1 ").contains(" !4.0 "), "{text}");
     assert!(!row("▸  0 ").contains('!'), "{text}");
     // The percentage is marked in a small pane, too.
     assert!(app.text(40, 6).contains("!97%"), "{}", app.text(40, 6));
@@ -147,10 +147,10 @@ fn columns_that_are_not_shown_state_the_reason() {
     test_app.send("C");
     let text = test_app.text(80, 40);
     let line = |title: &str| text.lines().find(|line| line.contains(title)).unwrap();
-    assert!(line("] SHARE").contains("needs "), "{text}");
-    assert!(line("] ALLOC").contains("no values; "), "{text}");
+    assert!(line("] IDLE").contains("needs "), "{text}");
+    assert!(line("] CONTAINER").contains("no values; "), "{text}");
     // A column that the user chose is not ticked while the table does not show it.
-    for (title, mark) in [("SHARE", "[-]"), ("ALLOC", "[-]"), ("USER", "[x]")] {
+    for (title, mark) in [("IDLE", "[-]"), ("CONTAINER", "[-]"), ("USER", "[x]")] {
         assert!(line(&format!("] {title}")).contains(&format!("{mark} {title}")), "{text}");
     }
     assert!(!line("] USER").contains("needs "), "{text}");
@@ -160,12 +160,12 @@ fn columns_that_are_not_shown_state_the_reason() {
 #[test]
 fn the_sort_column_is_shown() {
     let mut test_app = test_app();
-    assert!(!test_app.text(80, 24).contains("SHARE"));
+    assert!(!test_app.text(80, 24).contains("IDLE"));
     let mut columns = PROCESS_COLUMNS.iter();
-    let share = columns.position(|column| column.title == "SHARE");
-    test_app.app.host.processes.set_sort(share, false);
+    let idle = columns.position(|column| column.title == "IDLE");
+    test_app.app.host.processes.set_sort(idle, false);
     let text = test_app.text(80, 24);
-    assert!(text.contains("SHARE▼"), "{text}");
+    assert!(text.contains("▼IDLE"), "{text}");
 }
 
 #[test]

@@ -153,11 +153,11 @@ fn a_compact_overview_is_its_tables() {
     let shown = |app: &App, height| text_of(&draw(app, "overview", 120, height));
     let heading = |text: &str| text.lines().position(|line| line.contains("COMMAND"));
     let (normal, tall) = (shown(&app, 30), shown(&app, 60));
-    assert!(tall.contains("VRAM used"), "{tall}");
+    assert!(tall.contains("TIMELINE"), "{tall}");
     app.ui.density = Density::Compact;
     let (compact, tall) = (shown(&app, 30), shown(&app, 60));
-    assert!(!tall.contains("VRAM used"), "{tall}");
-    // The host line goes to the process table. The line with the unit stays if there is room.
+    assert!(!tall.contains("TIMELINE"), "{tall}");
+    // The line of totals goes to the process table.
     assert_eq!(heading(&compact).map(|y| y + 1), heading(&normal), "{compact}\n{normal}");
 }
 

@@ -349,8 +349,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
         .nvidia_smi(&["power.draw"])
         .column("W", 4, 4, "Power draw in watts."),
     figure("power_cap", "power cap", Power, Slow, gpu!(Power, power_cap)).dcgm("DCGM_FI_DEV_ENFORCED_POWER_LIMIT")
-        .nvidia_smi(&["enforced.power.limit"])
-        .column("CAP", 4, 8, "Current power limit in watts."),
+        .nvidia_smi(&["enforced.power.limit"]),
     figure("power_cap_default", "default cap", Power, Once, board!(Power, power_cap_default))
         .dcgm("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF")
         .nvidia_smi(&["power.default_limit"]),
@@ -372,14 +371,12 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
         .dcgm("DCGM_FI_DEV_MAX_SM_CLOCK")
         .nvidia_smi(&["clocks.max.sm"]),
     figure("memory_clock", "memory clock", Power, Tick, gpu!(Clock, memory_clock)).dcgm("DCGM_FI_DEV_MEM_CLOCK")
-        .nvidia_smi(&["clocks.mem"])
-        .column("MEMHZ", 5, 11, "Memory clock in MHz."),
+        .nvidia_smi(&["clocks.mem"]),
     figure("max_memory_clock", "maximum memory clock", Power, Once, board!(Clock, max_memory_clock))
         .dcgm("DCGM_FI_DEV_MAX_MEM_CLOCK")
         .nvidia_smi(&["clocks.max.mem"]),
     figure("pstate", "performance state", Power, Tick, gpu!(PState, pstate)).dcgm("DCGM_FI_DEV_PSTATE")
-        .nvidia_smi(&["pstate"])
-        .column("PERF", 4, 10, "Performance state: P0 is the fastest."),
+        .nvidia_smi(&["pstate"]),
     // Drivers since 535 use the first field name.
     figure("throttle", "throttle reasons", Power, Tick, gpu!(Throttle, throttle))
         .nvidia_smi(&["clocks_event_reasons.active", "clocks_throttle_reasons.active"]),

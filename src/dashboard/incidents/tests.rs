@@ -1,6 +1,7 @@
 use gputop_model::units::{Mono, Pid, StartTicks};
 
 use super::*;
+use gputop_model::incident::Severity;
 
 fn key(first: u64) -> IncidentKey {
     IncidentKey {
@@ -63,19 +64,20 @@ fn a_revised_incident_becomes_unread_only_if_it_is_more_severe() {
 }
 
 #[test]
-fn shows_the_newest_incident_first_and_notes_last() {
+fn shows_the_most_severe_incident_first_and_the_newest_of_equals() {
     let mut incidents = Incidents::default();
     incidents.take_stored(vec![
         known("b", "12:04:00", Severity::Caught),
         known("a", "12:03:00", Severity::Fatal),
         known("c", "12:05:00", Severity::Note),
+        known("d", "12:06:00", Severity::Caught),
     ]);
     let mut order = Vec::new();
     while let Some(incident) = super::news(unread(&incidents)).cloned() {
         incidents.open(&incident);
         order.extend(incident.uid.clone());
     }
-    assert_eq!(order, ["b", "a", "c"]);
+    assert_eq!(order, ["a", "d", "b", "c"]);
     assert_eq!(incidents.take_opened(), order);
     assert_eq!(incidents.take_opened(), [""; 0]);
 }

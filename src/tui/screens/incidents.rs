@@ -1,5 +1,7 @@
-//! All incidents known to the dashboard, newest first. Unread incidents are marked.
+//! All incidents known to the dashboard, the most severe first, and the newest of equally severe ones. Unread incidents
+//! are marked.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use gputop_model::incident::Incident;
@@ -105,7 +107,9 @@ impl ListRow for ListedIncident {
     const EMPTY: &'static str = NO_INCIDENTS;
 
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
-        app.host.shown_incidents().enumerate().collect()
+        let mut rows: Vec<_> = app.host.shown_incidents().enumerate().collect();
+        rows.sort_by_key(|(_, known)| Reverse(known.incident.severity));
+        rows
     }
 
     fn key(&self) -> Arc<Incident> {

@@ -18,6 +18,7 @@ pub mod process_table;
 pub mod small_overview;
 pub mod snapshot;
 pub mod snapshot_comparison;
+mod strips;
 pub mod unreadable;
 pub mod whatif;
 

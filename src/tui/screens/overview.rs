@@ -1,40 +1,32 @@
-//! The first screen: all GPUs, all processes and, if they fit, charts of the selected GPU over time.
+//! The first screen: all GPUs, all processes and, below them, the GPUs over time.
 //!
-//! With a single GPU, the spare rows instead show the memory of the PyTorch process that uses the most memory.
+//! The place of each part depends only on the size of the screen and the number of GPUs, so that nothing moves when a
+//! process starts, exits or fails.
 
-use gputop_model::gpu::Gpu;
-use gputop_model::history::{GpuMetric, HostMetric, SeriesKey};
-use gputop_model::host::Driver;
-use gputop_model::process::ProcessKey;
-use gputop_model::reading::Reading;
-use gputop_model::units::{Bytes, GpuUuid, Millis};
+use gputop_model::gpu::{Gpu, HealthState};
+use gputop_model::units::GpuUuid;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Areas, Position, Rect};
-use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
-use super::gpu::timelines::bandwidth_and_power;
+use super::gpu::timelines::charts_of;
 use super::gpu_table::draw_gpus;
-use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
-use super::process_table::{Pressed, draw_lines, hit, shows};
-use super::small_overview;
+use super::process_table::{Pressed, draw_lines, hit};
+use super::{small_overview, strips};
 use crate::dashboard::gpu_columns::{GpuRow, why_no_gpus};
 use crate::dashboard::groups::{Group, TableRow};
-use crate::dashboard::pools;
-use crate::dashboard::pools::{first_fix, unread_text};
 use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
-use crate::dashboard::time_axis::TimeAxis;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
-use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
+use crate::tui::widgets::cells::{put_line, put_line_right};
+use crate::tui::widgets::plot::plot;
 use crate::tui::widgets::table::scrolled;
-use crate::tui::widgets::timeline::{self, Mark, Timeline, sparkline};
 use crate::tui::{chrome, copy_text, marks};
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -81,120 +73,42 @@ pub struct Overview {
     /// Row index. GPUs come first, then the lines of the process table.
     cursor: usize,
     anchor: Option<Anchor>,
-    /// Memory of the largest process with a known pool, if there is only one GPU.
-    memory: Option<MemoryScreen>,
 }
 
 /// Screen area of each panel.
 struct Layout {
-    host: Rect,
     gpus: Rect,
     /// The line that shows which GPUs are visible. Empty if all are.
     range: Rect,
-    /// The line between the tables that states the unit and explains the columns. Empty if it does not fit.
-    legend: Rect,
     processes: Rect,
-    /// The line with the number of unreadable processes. Empty if there are none.
-    unread: Rect,
     below: Option<Below>,
 }
 
-/// Content of the rows left free by the tables.
+/// The GPUs over time, below the tables.
 #[derive(Debug, Clone, Copy)]
 enum Below {
+    /// Large charts of one or two GPUs.
     Charts(Rect),
-    Memory(Rect),
+    /// A strip for each GPU.
+    Strips(Rect),
 }
 
-/// Number of rows needed to show a process's memory. With fewer rows, only the accounting would fit, and a chart of the
-/// GPU is more useful.
-const MIN_MEMORY_ROWS: u16 = 20;
+/// Minimum height of the process table, with its heading, above charts or strips.
+const MIN_PROCESS_ROWS: u16 = 9;
 
 /// Minimum size of a GPU's two charts.
 const MIN_CHARTS_WIDTH: u16 = 56;
-const MIN_CHARTS_HEIGHT: u16 = 4;
-/// Height of a GPU's charts from which they are wide rather than higher. Wide charts show more detail.
-const GOOD_CHARTS_HEIGHT: u16 = 8;
-/// Maximum height of a row of charts.
-const MAX_CHARTS_HEIGHT: u16 = 24;
+const MIN_CHARTS_HEIGHT: u16 = 8;
+/// Maximum number of GPUs with large charts.
+const MAX_GPUS_WITH_CHARTS: usize = 2;
 
-/// Returns the number of GPUs in each chart row, and the row height. Returns `None` if the charts of all GPUs do not
-/// fit.
+/// Returns the number of GPUs in each chart row, and the row height. Returns `None` if the charts do not fit, or if there
+/// are more than a few GPUs.
 fn chart_grid(gpus: usize, area: Rect) -> Option<(u16, u16)> {
-    let gpus = u16::try_from(gpus).ok().filter(|gpus| *gpus > 0)?;
-    let max_height = if gpus == 1 { 2 * MAX_CHARTS_HEIGHT } else { MAX_CHARTS_HEIGHT };
-    let grid = |across: u16| {
-        let rows = gpus.div_ceil(across);
-        (gpus.div_ceil(rows), (area.height / rows).min(max_height))
-    };
+    let gpus = u16::try_from(gpus).ok().filter(|_| (1..=MAX_GPUS_WITH_CHARTS).contains(&gpus))?;
+    let grid = |across: u16| (across, area.height / gpus.div_ceil(across));
     let most = (area.width / MIN_CHARTS_WIDTH).clamp(1, gpus);
-    let good = (1..=most).map(grid).find(|(_, height)| *height >= GOOD_CHARTS_HEIGHT);
-    good.or_else(|| Some(grid(most)).filter(|(_, height)| *height >= MIN_CHARTS_HEIGHT))
-}
-
-/// Returns the number of free rows taken by the charts.
-fn chart_rows(gpus: usize, free: Rect) -> u16 {
-    match (chart_grid(gpus, free), u16::try_from(gpus)) {
-        (Some((across, height)), Ok(gpus)) => gpus.div_ceil(across) * height,
-        _ if free.height < MIN_CHARTS_HEIGHT => 0,
-        _ => free.height.min(MAX_CHARTS_HEIGHT),
-    }
-}
-
-/// The legend if no process has a readable allocator.
-const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
-
-/// The memory unit of this screen, and the meaning of each column for PyTorch's allocator.
-const LEGEND: [(&str, &str); 5] = [
-    ("ALLOC", " GiB ALLOC tensors"),
-    ("IDLE", " + IDLE cache"),
-    ("RESV", " = RESV"),
-    ("STUCK", "  STUCK in IDLE"),
-    ("FITS", "  FITS max request"),
-];
-
-/// Legend text added if it fits, because FITS is often larger than the free memory of the GPU.
-const FITS_LEGEND: &str = " from FREE and own cache";
-
-/// Legend text added while a value of FITS is only a minimum.
-const MINIMUM_LEGEND: &str = "  +more";
-
-/// Legend text added while an exited process is listed.
-const PEAK_LEGEND: &str = "  ^peak";
-
-/// Returns the line between the tables. Parts that do not fit are omitted.
-fn legend_text(app: &App, width: u16) -> String {
-    let is_shown = |title: &str| pools::any(&app.host.frame) && shows(app, title, width);
-    let mut legend = if is_shown("ALLOC") {
-        LEGEND.iter().filter(|(title, _)| is_shown(title)).map(|(_, text)| *text).collect()
-    } else {
-        DRIVER_LEGEND.to_owned()
-    };
-    let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
-    let gpus = app.host.frame.gpus.iter();
-    let marks: Vec<Mark> = gpus.flat_map(|gpu| marks::of_gpu(app, &gpu.uuid)).collect();
-    let marks = match timeline::legend(&marks, app.host.time_axis(None), usize::MAX, &app.ui.theme)
-    {
-        legend if legend.is_empty() => legend,
-        legend => format!("  {legend}"),
-    };
-    let notes = [
-        (app.host.processes.rows.iter().any(is_minimum), MINIMUM_LEGEND),
-        (app.host.processes.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
-        (true, &marks),
-    ];
-    let notes = notes.iter().filter(|(is_needed, _)| *is_needed).map(|(_, note)| note);
-    let notes_width: usize = notes.clone().map(|note| note.width()).sum();
-    if is_shown("FITS") && legend.width() + FITS_LEGEND.width() + notes_width <= usize::from(width)
-    {
-        legend.push_str(FITS_LEGEND);
-    }
-    for note in notes {
-        if legend.width() + note.width() <= usize::from(width) {
-            legend.push_str(note);
-        }
-    }
-    legend
+    (1..=most).map(grid).find(|(_, height)| *height >= MIN_CHARTS_HEIGHT)
 }
 
 impl Overview {
@@ -259,65 +173,32 @@ impl Overview {
         Effect::Done
     }
 
-    /// Uses the spare rows to show the memory of the largest process.
-    fn follow_memory(&mut self, app: &App) {
-        let fullest = match app.host.frame.gpus.as_slice() {
-            [gpu] => MemoryScreen::largest(&app.host.processes.all_rows, &gpu.uuid),
-            _ => None,
-        };
-        let id = fullest.filter(|row| row.pool().is_some()).map(ProcessRow::id);
-        let shown = self.memory.as_ref().map(MemoryScreen::process_key);
-        if shown != id.as_ref().map(|id| id.key) {
-            self.memory = id.map(MemoryScreen::embedded);
-        }
-        if let Some(memory) = &mut self.memory {
-            memory.follow(app);
-        }
-    }
-
-    fn layout(&self, app: &App, gpu_rows: usize, area: Rect) -> Layout {
-        let unread = u16::from(area.height >= 12 && unread_text(&app.host.frame).is_some());
-        let [rest, unread] = split_bottom(area, unread);
-        let compact = app.ui.density.is_compact();
-        let host = u16::from(!compact && rest.height >= 12);
-        let [host, tables] = split_top(rest, host);
+    fn layout(app: &App, gpu_rows: usize, area: Rect) -> Layout {
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        // Always leave room for the heading and three rows of the process table.
-        let gpus =
-            rows(gpu_rows + 1).min(tables.height.saturating_sub(5)).max(2).min(tables.height);
+        // Always leave room for the heading and some rows of the process table.
+        let gpus = rows(gpu_rows + 1).min(area.height.saturating_sub(5)).max(2).min(area.height);
         let range = u16::from(rows(gpu_rows + 1) > gpus && gpus > 2);
-        let left = tables.height - gpus;
-        let gap = u16::from(left >= 10);
-        let wanted = rows(app.host.processes.lines.len().max(1) + 2);
-        let spare = left.saturating_sub(gap).saturating_sub(wanted);
-        let memory = self.memory.is_some() && spare >= MIN_MEMORY_ROWS;
-        let below = match spare {
-            _ if compact => 0,
-            spare if memory => spare,
-            spare => chart_rows(app.host.frame.gpus.len(), Rect { height: spare, ..area }),
+        let [gpus, rest] = split_top(area, gpus);
+        let [gpus, range] = split_bottom(gpus, range);
+        let count = app.host.frame.gpus.len();
+        // Charts take at most two thirds.
+        let spare = rest.height.saturating_sub(MIN_PROCESS_ROWS).min(rest.height * 2 / 3);
+        let height = match (
+            chart_grid(count, Rect { height: spare, ..area }),
+            strips::height_in(spare, count),
+        ) {
+            _ if app.ui.density.is_compact() => 0,
+            (Some(_), _) => spare,
+            (None, Some(height)) => strips::rows_of(height, count),
+            (None, None) => 0,
         };
-        let gap = if compact && spare == 0 { 0 } else { gap };
-        let [gpus, range, legend, processes, below] = Areas::vertical([
-            Constraint::Length(gpus - range),
-            Constraint::Length(range),
-            Constraint::Length(gap),
-            Constraint::Fill(1),
-            Constraint::Length(below),
-        ])
-        .areas(tables);
-        Layout {
-            host,
-            gpus,
-            range,
-            legend,
-            processes,
-            unread,
-            below: match memory {
-                _ if below.is_empty() => None,
-                true => Some(Below::Memory(below)),
-                false => Some(Below::Charts(below)),
-            },
-        }
+        let [processes, below] = split_bottom(rest, height);
+        let has_charts = chart_grid(count, below).is_some();
+        let below = (!below.is_empty()).then_some(match has_charts {
+            true => Below::Charts(below),
+            false => Below::Strips(below),
+        });
+        Layout { gpus, range, processes, below }
     }
 
     /// Returns the GPU row that must stay visible, and the first row to draw.
@@ -330,16 +211,14 @@ impl Overview {
     /// Returns the row or heading at a mouse position.
     fn pressed(&self, app: &App, place: Position, body: Rect) -> Option<Pressed> {
         let rows = GpuRow::of_frame(&app.host.frame);
-        let layout = self.layout(app, rows.len(), body);
+        let layout = Self::layout(app, rows.len(), body);
         if layout.processes.contains(place) {
             let at = self.process_cursor(app).unwrap_or(0);
             let lines = app.host.processes.lines.len();
-            return Some(
-                match hit(app, &app.host.processes.rows, lines, at, place, layout.processes)? {
-                    Pressed::Row(line) => Pressed::Row(line + app.host.frame.gpus.len()),
-                    heading => heading,
-                },
-            );
+            return Some(match hit(app, lines, at, place, layout.processes)? {
+                Pressed::Row(line) => Pressed::Row(line + app.host.frame.gpus.len()),
+                heading => heading,
+            });
         }
         if !layout.gpus.contains(place) || place.y == layout.gpus.y {
             return None;
@@ -363,57 +242,56 @@ impl Overview {
         }
     }
 
-    /// Draws the charts of all GPUs, or only those of the selected GPU if not all fit.
-    fn draw_charts(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let gpus = &app.host.frame.gpus;
-        let Some((across, height)) = chart_grid(gpus.len(), area) else {
-            return self.draw_chart(app, self.selected_gpu(app), area, buffer);
-        };
-        let width = area.width / across;
-        for (gpu, cell) in gpus.iter().zip(0..) {
-            let cell = Rect {
-                x: area.x + cell % across * width,
-                y: area.y + cell / across * height,
-                width,
-                height,
-            };
-            self.draw_chart(app, Some(gpu), cell, buffer);
-        }
-    }
-
-    fn draw_chart(&self, app: &App, gpu: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
-        let Some(gpu) = gpu else { return };
-        let total = app.host.chart_memory(gpu);
-        let series = |metric| app.host.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
-        let title = |what, now: Option<String>| {
-            let now = now.map_or(String::new(), |now| format!(" {now}"));
-            format!("GPU {} {what}{now}", gpu.index)
-        };
+    /// Draws the charts of each GPU.
+    fn draw_charts(app: &App, area: Rect, buffer: &mut Buffer) {
         // Omit the current values if the charts end at an earlier time, because the two would not match.
         let is_same_time = app.host.time_window.end().is_none() || app.host.is_rewound();
-        let shown = Some(gpu).filter(|_| is_same_time);
-        let vram = shown.and_then(|gpu| gpu.memory.taken());
-        let vram = vram.map(|used| format!("{} GiB", gib(used)));
-        let sm = shown.and_then(|gpu| gpu.sm.get());
-        let sm = sm.map(|sm| format!("{:.0}%", sm.0));
-        let mut rows = vec![[
-            Timeline::bytes(title("VRAM used", vram), series(GpuMetric::Used), total),
-            Timeline::percent(title("SM", sm), series(GpuMetric::Sm)),
-        ]];
-        if app.host.frame.gpus.len() == 1 && area.height >= 2 * GOOD_CHARTS_HEIGHT {
-            rows.push(bandwidth_and_power(gpu, app));
-        }
-        let (axis, marks) = (app.host.time_axis(None), marks::of_gpu(app, &gpu.uuid));
-        let area = Rect { width: area.width.saturating_sub(1), ..area };
-        let areas = Areas::vertical(rows.iter().map(|_| Constraint::Fill(1))).split(area);
-        for (charts, row) in rows.iter().zip(areas.iter()) {
-            let halves: [Rect; 2] =
-                Areas::horizontal([Constraint::Fill(1); 2]).spacing(1).areas(*row);
-            for (chart, half) in charts.iter().zip(halves) {
-                chart.draw(axis, &marks, half, buffer, &app.ui.theme);
+        let axis = app.host.time_axis(None);
+        for (gpu, places) in app.host.frame.gpus.iter().zip(chart_places(app, area)) {
+            let is_answering = gpu.health.state == HealthState::Answering;
+            let shown = Some(gpu).filter(|_| is_same_time && is_answering);
+            let vram = shown.and_then(|gpu| gpu.memory.taken());
+            let sm = shown.and_then(|gpu| gpu.sm.get());
+            let note = strips::why_it_ends(gpu, app);
+            let values = [
+                note.clone().or(vram.map(|used| format!("{} GiB", gib(used)))),
+                note.or(sm.map(|sm| format!("{:.0}%", sm.0))),
+            ];
+            let mut charts = charts_of(gpu, app);
+            for (chart, value) in charts.iter_mut().zip(values) {
+                let value = value.map_or_else(String::new, |value| format!(" {value}"));
+                chart.title = format!("GPU {} {}{value}", gpu.index, chart.title);
+            }
+            let marks = marks::of_gpu(app, &gpu.uuid);
+            for (chart, place) in charts.iter().zip(places) {
+                chart.draw(axis, &marks, place, buffer, &app.ui.theme);
             }
         }
     }
+}
+
+/// Returns the areas of the charts of each GPU: memory and SM and, for a single GPU if there is room, bandwidth and power.
+fn chart_places(app: &App, area: Rect) -> Vec<Vec<Rect>> {
+    let gpus = app.host.frame.gpus.len();
+    let Some((across, height)) = chart_grid(gpus, area) else { return Vec::new() };
+    let width = area.width / across;
+    let rows = if gpus == 1 && height >= 2 * MIN_CHARTS_HEIGHT { 2 } else { 1 };
+    let places_of = |cell: u16| {
+        let cell = Rect {
+            x: area.x + cell % across * width,
+            y: area.y + cell / across * height,
+            width: width.saturating_sub(1),
+            height,
+        };
+        let rows = Areas::vertical(vec![Constraint::Fill(1); rows]).split(cell);
+        let halves = rows.iter().flat_map(|row| {
+            let halves: [Rect; 2] =
+                Areas::horizontal([Constraint::Fill(1); 2]).spacing(1).areas(*row);
+            halves
+        });
+        halves.collect()
+    };
+    (0..).take(gpus).map(places_of).collect()
 }
 
 /// Returns the cursor position of a process.
@@ -426,76 +304,6 @@ fn process_position(app: &App, id: &RowId) -> Option<usize> {
 fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
     let line = app.host.processes.lines.iter().position(matches)?;
     Some(line + app.host.frame.gpus.len())
-}
-
-/// Draws the unreadable-process line: `!  2 processes unreadable (ptrace): run sudo gputop  ! Show fixes`.
-fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
-    let Some(words) = unread_text(&app.host.frame) else {
-        return;
-    };
-    let key = format!("  {} Show fixes", app.ui.keymap.label(Action::Unread));
-    let with_fix = first_fix(&app.host.frame).map(|fix| format!("{words}: {fix}{key}"));
-    let fits = |text: &String| text.width() + 4 <= usize::from(area.width);
-    let text = with_fix.filter(fits).unwrap_or_else(|| words + &key);
-    let warn = app.ui.theme.style(Role::Warn);
-    let pieces = [("!  ", warn), (text.as_str(), warn)];
-    put_all(buffer, area.x, area.y, area.right(), &pieces);
-}
-
-/// Draws a line with the host's CPU use, memory use and load, and its driver version. A narrow screen shows the first
-/// items that fit.
-fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
-    let theme = &app.ui.theme;
-    let absent = theme.glyphs.absent;
-    let Some(host) = &app.host.frame.host else { return };
-    let size = |reading: &Reading<Bytes>| reading.get().map_or(absent.into(), Bytes::short);
-    let mut at = area.x + 1;
-    let mut draw_item = |name: &str, value: &str, role: Role, buffer: &mut Buffer| {
-        let width = u16::try_from(name.width() + value.width() + 1).unwrap_or(u16::MAX);
-        if at.saturating_add(width) <= area.right() {
-            let pieces = [
-                (name, theme.style(Role::Dim)),
-                (" ", theme.style(Role::Dim)),
-                (value, theme.style(role)),
-            ];
-            at = put_all(buffer, at, area.y, area.right(), &pieces) + 2;
-        }
-        at
-    };
-    let cpu = host.cpu.get().map_or(absent.into(), |p| format!("{:.0}%", p.0));
-    let cores = host.cores.get().map_or(cpu.clone(), |n| format!("{cpu:>4} of {n} cores"));
-    let end = draw_item("CPU", &cores, Role::Text, buffer);
-    if area.width >= 140 {
-        let spark = Rect { x: end, width: 16, ..area };
-        let series = app.host.history.series(&SeriesKey::Host(HostMetric::Cpu));
-        sparkline(
-            series,
-            TimeAxis::until(app.host.frame.mono, Millis(120_000)),
-            100.0,
-            &[],
-            spark,
-            buffer,
-            theme,
-        );
-        draw_item("", &" ".repeat(16), Role::Text, buffer);
-    }
-    let memory = format!("{} of {}", size(&host.memory_used), size(&host.memory_total));
-    draw_item("RAM", &memory, Role::Text, buffer);
-    if let Some(swap) = host.swap_used.get().filter(|b| *b > Bytes::gib(1)) {
-        draw_item("swap", &swap.short(), Role::Warn, buffer);
-    }
-    let load = host
-        .load
-        .value()
-        .map_or(absent.into(), |l| l.iter().map(|v| format!("{v:.1} ")).collect::<String>());
-    draw_item("load", load.trim_end(), Role::Text, buffer);
-    let driver = app.host.frame.driver.as_ref();
-    let mut driver_item = |name, of: fn(&Driver) -> &Reading<String>| {
-        let text = driver.and_then(|driver| of(driver).value());
-        draw_item(name, text.map_or(absent, String::as_str), Role::Text, buffer);
-    };
-    driver_item("driver", |driver| &driver.version);
-    driver_item("CUDA", |driver| &driver.cuda);
 }
 
 /// If not all GPUs fit, shows the visible range below the GPU table.
@@ -515,10 +323,7 @@ impl Screen for Overview {
         }
         let rows =
             GpuRow::with_growth(&app.host.frame, &app.host.holders, &app.host.processes.all_rows);
-        let layout = self.layout(app, rows.len(), area);
-        if !layout.host.is_empty() {
-            draw_host(app, layout.host, buffer);
-        }
+        let layout = Self::layout(app, rows.len(), area);
         let on_gpu = self.process_cursor(app).is_none();
         let (at, offset) = self.gpu_rows(app, &rows, layout.gpus);
         let cursor = on_gpu.then(|| at - offset);
@@ -529,18 +334,11 @@ impl Screen for Overview {
             put_line(buffer, line, &why_no_gpus(&app.host.frame), Role::Warn, &app.ui.theme);
         }
         draw_range(&rows, offset, &layout, app, buffer);
-        if !layout.legend.is_empty() {
-            let legend = legend_text(app, layout.legend.width);
-            put_line(buffer, layout.legend, &legend, Role::Dim, &app.ui.theme);
-        }
         self.draw_processes(app, layout.processes, buffer);
-        match (layout.below, &self.memory) {
-            (Some(Below::Memory(rows)), Some(memory)) => memory.draw(app, rows, buffer),
-            (Some(Below::Charts(rows)), _) => self.draw_charts(app, rows, buffer),
-            _ => {}
-        }
-        if !layout.unread.is_empty() {
-            draw_unread(app, layout.unread, buffer);
+        match layout.below {
+            Some(Below::Charts(rows)) => Self::draw_charts(app, rows, buffer),
+            Some(Below::Strips(rows)) => strips::draw(app, self.selected_gpu(app), rows, buffer),
+            None => {}
         }
     }
 
@@ -562,14 +360,17 @@ impl Screen for Overview {
         Effect::Done
     }
 
-    fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
+    fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
         if is_small(body) {
-            return None;
+            return Vec::new();
         }
         let rows = GpuRow::of_frame(&app.host.frame).len();
-        match self.layout(app, rows, body).below? {
-            Below::Charts(rows) => Some(rows),
-            Below::Memory(rows) => self.memory.as_ref()?.charts(app, rows),
+        match Self::layout(app, rows, body).below {
+            Some(Below::Charts(area)) => {
+                chart_places(app, area).into_iter().flatten().filter_map(plot).collect()
+            }
+            Some(Below::Strips(area)) => strips::plots(area),
+            None => Vec::new(),
         }
     }
 
@@ -604,18 +405,6 @@ impl Screen for Overview {
             // Keep the anchor: the filter may hide all processes during typing, and a process may be missing from one
             // frame of a recording.
             None => self.cursor = self.cursor.min(Self::last_row(app)),
-        }
-        self.follow_memory(app);
-    }
-
-    fn map(&self, app: &App, body: Rect) -> Option<(ProcessKey, u32)> {
-        if is_small(body) {
-            return None;
-        }
-        let layout = self.layout(app, GpuRow::of_frame(&app.host.frame).len(), body);
-        match layout.below {
-            Some(Below::Memory(rows)) => self.memory.as_ref()?.map(app, rows),
-            _ => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gputop_model::container::Runtime;
 use gputop_model::event::Exit;
 use gputop_model::gpu::ContextKind;
-use gputop_model::history::{ProcessMetric, SeriesKey};
+use gputop_model::history::{GpuMetric, ProcessMetric, Series, SeriesKey};
 use gputop_model::incident::Incident;
 use gputop_model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use gputop_model::protocol::Request;
@@ -104,7 +104,8 @@ impl ProcessScreen {
         list
     }
 
-    fn draw_charts(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+    /// Returns the charts of the process on each of its GPUs, and of its host memory.
+    fn timelines<'a>(&self, app: &'a App) -> Timelines<'a> {
         let rows = self.rows(app);
         let mut charts = Vec::new();
         let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
@@ -116,19 +117,19 @@ impl ProcessScreen {
             let gpu = app.host.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
             let total = gpu.and_then(|gpu| app.host.chart_memory(gpu));
             let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
-            let series = app.host.history.series(&SeriesKey::Vram(self.id.key, uuid));
+            let series = app.host.history.series(&SeriesKey::Vram(self.id.key, uuid.clone()));
             charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
+            let sm = SeriesKey::Gpu(uuid, GpuMetric::Sm);
+            charts.push(Timeline::percent(format!("SM of {name}"), app.host.history.series(&sm)));
         }
         let rss = app.host.history.series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
-        let memory = app.host.frame.host.as_ref().and_then(|host| host.memory_total.get());
-        charts.push(Timeline::bytes("host memory (RSS)", rss, memory));
+        charts.push(Timeline::bytes("host memory (RSS)", rss, rss.and_then(scale)));
         let ended = self.exited_at(app);
         Timelines {
             charts,
             marks: marks::of_process(app, self.id.key, ended),
             axis: app.host.time_axis(ended),
         }
-        .draw(area, buffer, &app.ui.theme);
     }
 }
 
@@ -438,6 +439,12 @@ fn facts_areas(area: Rect, lines: usize) -> [Rect; 2] {
     split_bottom(area, u16::from(lines > usize::from(area.height) && area.height > 1))
 }
 
+/// Returns the top of a chart of host memory: the power of two above its highest value.
+fn scale(series: &Series) -> Option<Bytes> {
+    let peak = series.peak_between(Mono(0), Mono(u64::MAX - 1))?;
+    Some(Bytes((peak as u64).checked_next_power_of_two()?))
+}
+
 impl Screen for ProcessScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let rows = self.rows(app);
@@ -449,7 +456,7 @@ impl Screen for ProcessScreen {
         draw_title(&rows, self.id.key, app, area, buffer);
         let [_, chart, area] = areas(area);
         if !chart.is_empty() {
-            self.draw_charts(app, margin(chart), buffer);
+            self.timelines(app).draw(margin(chart), buffer, &app.ui.theme);
         }
         let lines = facts::lines(&self.facts(app), margin(area).width);
         let [area, hint] = facts_areas(area, lines.len());
@@ -479,9 +486,9 @@ impl Screen for ProcessScreen {
         first.then_some(Request::Detail(self.id.key))
     }
 
-    fn charts(&self, _app: &App, body: Rect) -> Option<Rect> {
-        let [_, chart, _] = areas(body);
-        Some(chart)
+    fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
+        let [_, charts, _] = areas(body);
+        self.timelines(app).plots(margin(charts))
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {

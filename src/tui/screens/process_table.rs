@@ -7,11 +7,9 @@ use crate::dashboard::groups::TableRow;
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::table::{self, Cell, Column, Content, Placed};
-use crate::export::text_width;
 use crate::tui::app::App;
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::split_left;
-use crate::tui::widgets::cells::{put_glyph, put_line};
+use crate::tui::widgets::cells::put_glyph;
 use crate::tui::widgets::table::{View, draw as draw_table, placed, scrolled};
 
 /// Draws `rows`, scrolled to make row `at` visible. Shows the cursor on that row if `marked` is set. Returns the number
@@ -28,7 +26,7 @@ pub fn draw_processes(
     let place = RowPosition { at, marked, area };
     draw(
         app,
-        &view(app, rows),
+        &view(app),
         rows,
         cell,
         |row| app.host.processes.tags.has(row.id().key),
@@ -56,48 +54,18 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
         row.is_some_and(|row| app.host.processes.tags.has(row.id().key))
     };
     let place = RowPosition { at, marked, area };
-    let view = view(app, &app.host.processes.rows);
-    let below = draw(app, &view, &app.host.processes.lines, cell, has_tag, &place, buffer);
-    draw_names(app, at, area, buffer);
-    below
-}
-
-/// Draws the group names in the columns to the left of the first sum.
-fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
-    let (_, table) = split(app, area);
-    let placed =
-        placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
-    let offset = scrolled(at, app.host.processes.lines.len(), rows_of(area));
-    let shown = (area.y + 1..area.bottom()).zip(app.host.processes.lines.iter().skip(offset));
-    for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
-        let first_sum = placed.iter().find_map(|place| {
-            let cell = group.cell(PROCESS_COLUMNS[place.column].title);
-            let text = app.ui.theme.glyphs.cell_text(&cell.content);
-            let width = u16::try_from(text_width::columns(&text)).ok().filter(|w| *w > 0)?;
-            Some((place.x + place.width).saturating_sub(width + 1))
-        });
-        let x = table.x + 1;
-        let width = first_sum.unwrap_or(table.right()).saturating_sub(x);
-        put_line(buffer, Rect::new(x, y, width, 1), &group.words(), Role::Title, &app.ui.theme);
-    }
+    let view = view(app);
+    draw(app, &view, &app.host.processes.lines, cell, has_tag, &place, buffer)
 }
 
 fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
     (column.cell)(row, &app.ui.theme.zone).dim_if(row.is_stale())
 }
 
-/// Returns the heading or line at a position in a table of `rows` with `lines` lines.
-pub fn hit(
-    app: &App,
-    rows: &[ProcessRow],
-    lines: usize,
-    at: usize,
-    place: Position,
-    area: Rect,
-) -> Option<Pressed> {
-    let (_, table) = split(app, area);
+/// Returns the heading or line at a position in a table of `lines` lines.
+pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> Option<Pressed> {
     if place.y == area.y {
-        let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(rows), table);
+        let placed = placed(PROCESS_COLUMNS, &app.host.processes.columns(), area);
         let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
         return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
@@ -105,18 +73,16 @@ pub fn hit(
     (line < lines).then_some(Pressed::Row(line))
 }
 
-/// Returns true if the overview's process table shows a column at this width.
+/// Returns true if the process table shows a column at this width.
 pub fn shows(app: &App, title: &str, width: u16) -> bool {
-    let (_, table) = split(app, Rect { width, ..Rect::default() });
     let placed =
-        placed(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), table);
+        placed(PROCESS_COLUMNS, &app.host.processes.columns(), Rect { width, ..Rect::default() });
     placed.iter().any(|place| PROCESS_COLUMNS[place.column].title == title)
 }
 
 /// Returns the minimum terminal width at which the overview's process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
-    table::min_width(PROCESS_COLUMNS, &app.host.processes.columns(&app.host.processes.rows), column)
-        + u16::from(!app.host.processes.tags.is_empty())
+    table::min_width(PROCESS_COLUMNS, &app.host.processes.columns(), column)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,19 +95,12 @@ fn rows_of(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(1))
 }
 
-/// Returns the width of the tag column, which is 0 without tags, and the area of the table.
-fn split(app: &App, area: Rect) -> (u16, Rect) {
-    let tags = u16::from(!app.host.processes.tags.is_empty()).min(area.width);
-    let [_, table] = split_left(area, tags);
-    (tags, table)
-}
-
-/// Returns the options for drawing a table of `rows`, without a cursor.
-fn view(app: &App, rows: &[ProcessRow]) -> View {
+/// Returns the options for drawing the table, without a cursor.
+fn view(app: &App) -> View {
     View {
         cursor: None,
         offset: 0,
-        columns: app.host.processes.columns(rows),
+        columns: app.host.processes.columns(),
         descending: app.host.processes.descends(),
     }
 }
@@ -166,14 +125,12 @@ fn draw<R>(
     let offset = scrolled(place.at, rows.len(), height);
     let at = place.at.min(rows.len().saturating_sub(1));
     let view = View { cursor: place.marked.then_some(at), offset, ..*view };
-    let (tags, table) = split(app, area);
-    draw_table(PROCESS_COLUMNS, rows, cell, &view, table, buffer, &app.ui.theme);
-    if tags > 0 {
-        let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
-        for (y, _) in shown.filter(|(_, row)| has_tag(row)) {
-            let style = app.ui.theme.style(Role::Key);
-            put_glyph(buffer, area.x, y, app.ui.theme.glyphs.tag, style);
-        }
+    draw_table(PROCESS_COLUMNS, rows, cell, &view, area, buffer, &app.ui.theme);
+    // A tag takes the place of the cursor's mark, whose row also has a background.
+    let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
+    for (y, _) in shown.filter(|(_, row)| has_tag(row)) {
+        let style = app.ui.theme.style(Role::Key);
+        put_glyph(buffer, area.x, y, app.ui.theme.glyphs.tag, style);
     }
     rows.len().saturating_sub(offset + height)
 }

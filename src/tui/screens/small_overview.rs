@@ -10,7 +10,7 @@ use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::gpu_table::{legend, parts};
+use super::gpu_table::parts;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::gpus_text;
 use crate::dashboard::gpu_columns::{notes, share, why_no_gpus};
@@ -308,13 +308,6 @@ fn draw_grid(
         if selected.is_some_and(|selected| selected.uuid == gpu.uuid) {
             mark(cell, cell.y, buffer, &app.ui.theme);
         }
-    }
-    let used = at(gpus.len().div_ceil(across));
-    if used + 1 < body.height {
-        let pools = app.host.frame.pools.as_ref();
-        let splits: Vec<_> = gpus.iter().filter_map(|gpu| account_pools(gpu, pools)).collect();
-        let pooled = pools::any(&app.host.frame);
-        legend(splits.iter(), row(body, body.y + used), pooled, buffer, &app.ui.theme);
     }
     let last = row(body, body.bottom() - 1);
     match process {

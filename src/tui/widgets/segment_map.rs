@@ -418,11 +418,11 @@ impl MapPane {
         self.drawn()?.under(map, self.cursor)
     }
 
-    /// Draws the title, and the cells below it. The cursor is drawn if the map has the keyboard focus.
+    /// Draws the title, and the cells below it with the cursor.
     pub fn draw(
         &self,
         map: &PoolMap,
-        (is_exact, has_cursor): (bool, bool),
+        is_exact: bool,
         cells: Rect,
         buffer: &mut Buffer,
         theme: &Theme,
@@ -432,8 +432,8 @@ impl MapPane {
         let pieces =
             [("MAP  ", theme.style(Role::Title)), (title.as_str(), theme.style(Role::Dim))];
         put_all(buffer, cells.x, cells.y.saturating_sub(1), cells.right(), &pieces);
-        let cursor = has_cursor.then_some(self.cursor);
-        layout.draw(map, self.first_row(&layout, cells), cursor, cells, buffer, theme);
+        let first = self.first_row(&layout, cells);
+        layout.draw(map, first, Some(self.cursor), cells, buffer, theme);
     }
 }
 

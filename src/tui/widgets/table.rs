@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::cells::{put, put_glyph};
-use crate::dashboard::table::{Align, Cell, Column, ColumnChoice, Content, Placed, place};
+use crate::dashboard::table::{Align, Cell, Column, ColumnChoice, Placed, place};
 use crate::export::text_width::{columns, fit, fit_middle};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
@@ -52,10 +52,7 @@ pub fn draw<T, R>(
         for place in &placed {
             let column = &columns[place.column];
             let cell = cell(column, row);
-            let role = match cell.content {
-                Content::Share(_) => Role::Processes,
-                Content::Text(_) | Content::Missing => cell.emphasis.into(),
-            };
+            let role = cell.emphasis.into();
             let text = theme.glyphs.cell_text(&cell.content);
             draw_cell(&text, column.align, *place, y, theme.style(role), buffer, theme);
         }

@@ -43,7 +43,7 @@ impl Mark {
     }
 }
 
-/// Explains the marks on an axis: `x OOM  ! incident  e exit`. Empty if there are none. Omits the last entries if they do not
+/// Explains the marks on an axis: `■ OOM  ▲ incident  □ exit`. Empty if there are none. Omits the last entries if they do not
 /// fit into `width` columns.
 pub fn legend(marks: &[Mark], axis: TimeAxis, width: usize, theme: &Theme) -> String {
     let is_shown = |at: Mono| at <= axis.end && axis.end.since(at) <= axis.length;
@@ -151,27 +151,6 @@ pub fn columns(
     }
 }
 
-/// Draws a one-row chart of means without labels, with event letters on top. One row has no room for peaks.
-pub fn sparkline(
-    series: Option<&Series>,
-    axis: TimeAxis,
-    top: f32,
-    marks: &[Mark],
-    area: Rect,
-    buffer: &mut Buffer,
-    theme: &Theme,
-) {
-    if let Some(series) = series {
-        let levels = series.levels(axis.end, axis.length, usize::from(area.width));
-        let without_peak = |level: Level| Level { peak: level.mean, ..level };
-        let levels: Vec<_> = levels.into_iter().map(|level| level.map(without_peak)).collect();
-        columns(&levels, top, Role::Chart, area, buffer, theme);
-    }
-    for mark in marks.iter().filter_map(|mark| mark.on(axis, area)) {
-        put_glyph(buffer, area.x + mark.column, area.y, mark.glyph, theme.style(mark.role));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,8 +178,8 @@ mod tests {
         let glyphs = &theme.glyphs;
         let marks =
             [mark(95_000, glyphs.ended), mark(94_000, glyphs.oom), mark(20_000, glyphs.incident)];
-        assert_eq!(legend(&marks, axis, 13, &theme), "x OOM  e exit");
-        assert_eq!(legend(&marks, axis, 12, &theme), "x OOM");
+        assert_eq!(legend(&marks, axis, 13, &theme), "* OOM  | exit");
+        assert_eq!(legend(&marks, axis, 12, &theme), "* OOM");
         assert_eq!(legend(&[], axis, 13, &theme), "");
     }
 }

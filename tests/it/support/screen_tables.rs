@@ -12,7 +12,7 @@ pub struct Row {
 }
 
 /// Left-aligned columns; all others are right-aligned.
-const LEFT: &[&str] = &["USER", "SHARE", "COMMAND", "NOTE"];
+const LEFT: &[&str] = &["USER", "COMMAND", "NOTE"];
 
 impl Row {
     /// Returns the column's text, trimmed. A column that is empty in every row is not shown; its cells are dashes.
@@ -57,7 +57,7 @@ fn words(line: &[char]) -> Vec<(usize, String)> {
     words
 }
 
-/// Returns the lines below the first heading with these titles, up to an empty line or the legend between the tables.
+/// Returns the lines below the first heading with these titles, up to an empty line, the other table or the timeline.
 fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
     let lines: Vec<Vec<char>> =
         screen.contents().lines().map(|line| line.trim_end().chars().collect()).collect();
@@ -68,7 +68,11 @@ fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
     let Some(at) = lines.iter().position(is_heading) else { return Vec::new() };
     lines[at + 1..]
         .iter()
-        .take_while(|line| !line.is_empty() && !line.starts_with(&[' ', 'G', 'i', 'B', ' ']))
+        .take_while(|line| {
+            let words = words(line);
+            let has = |title: &str| words.iter().any(|(_, word)| word == title);
+            !line.is_empty() && !(has("PID") && has("COMMAND")) && !has("TIMELINE")
+        })
         .map(|line| Row { heading: lines[at].clone(), line: line.clone() })
         .collect()
 }

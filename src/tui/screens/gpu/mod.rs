@@ -10,7 +10,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use self::facts::{dimmed, facts_of, identity_only};
-use super::gpu_table::{legend, parts};
+use super::gpu_table::parts;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
 use crate::dashboard::gpu_columns::notes;
@@ -22,7 +22,7 @@ use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::{margin, row, split_left};
+use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::bar;
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{
@@ -73,9 +73,6 @@ struct ScreenParts {
 
 /// Minimum width of a facts column, in terminal columns.
 const MIN_FACTS: u16 = 58;
-
-/// Width of the legend of the memory bar, with all parts.
-const MAX_LEGEND_WIDTH: u16 = 62;
 
 impl GpuScreen {
     pub fn new(uuid: GpuUuid) -> Self {
@@ -163,7 +160,7 @@ impl GpuScreen {
 fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
     let facts = match gpu.health.state {
         HealthState::Answering => facts_of(gpu, &app.host.frame, &app.ui.theme),
-        HealthState::Asleep | HealthState::Denied => identity_only(gpu),
+        HealthState::Asleep | HealthState::Denied | HealthState::Lost => identity_only(gpu),
         _ => dimmed(facts_of(gpu, &app.host.frame, &app.ui.theme)),
     };
     fact_lines(&facts, line_width(area, MIN_FACTS))
@@ -188,12 +185,7 @@ fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         pieces.push(("  ", theme.style(Role::Dim)));
         pieces.push((text, theme.style(role)));
     }
-    let end = put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
-    if let Some(split) = account_pools(gpu, app.host.frame.pools.as_ref()) {
-        let [_, rest] = split_left(row(area, area.y), end + 3 - area.x);
-        let [_, legend_area] = split_left(rest, rest.width.saturating_sub(MAX_LEGEND_WIDTH));
-        legend([split].iter(), legend_area, has_pools(&split), buffer, theme);
-    }
+    put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
 }
 
 impl Screen for GpuScreen {
@@ -222,7 +214,7 @@ impl Screen for GpuScreen {
         }
         let parts = self.parts(app, area);
         if parts.chart.height > 0 {
-            timelines::draw(gpu, app, parts.chart, buffer);
+            timelines::of_gpu(gpu, app).draw(parts.chart, buffer, &app.ui.theme);
         }
         self.draw_processes(app, parts.processes, buffer);
         if parts.facts.height > 0 {
@@ -240,7 +232,7 @@ impl Screen for GpuScreen {
             return Hit::Nothing;
         }
         let rows = self.rows(app);
-        match hit(app, &rows, rows.len(), self.cursor, place, parts.processes) {
+        match hit(app, rows.len(), self.cursor, place, parts.processes) {
             Some(Pressed::Heading(column)) => Hit::Column(column),
             Some(Pressed::Row(line)) => {
                 let same = self.pane == Pane::Processes && line == self.cursor;
@@ -277,8 +269,9 @@ impl Screen for GpuScreen {
         Effect::Done
     }
 
-    fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
-        Some(self.parts(app, body).chart)
+    fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
+        let chart = self.parts(app, body).chart;
+        self.gpu(app).map_or_else(Vec::new, |gpu| timelines::of_gpu(gpu, app).plots(chart))
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {

@@ -10,6 +10,7 @@ use super::analysed_map::AnalysedMap;
 use super::figures::down;
 use super::state::{Pane, Shown};
 use super::text::card_name;
+use crate::dashboard::memory_parts::MemoryPart;
 use crate::dashboard::rows::ProcessRow;
 use crate::export::text_width::fit;
 use crate::tui::marks;
@@ -147,7 +148,7 @@ impl Shown<'_> {
         let metrics = rows(self.metric_lines().len()).min(area.height / 2);
         let [upper, metrics] = split_top(area, area.height - if both { metrics } else { 0 });
         areas.metrics = metrics;
-        let line = u16::from(upper.height >= 4 && !self.screen.is_embedded);
+        let line = u16::from(upper.height >= 4);
         let [blocks, under] = split_top(upper, upper.height - line);
         if blocks.width >= MIN_WIDTH_FOR_BOTH {
             let right = Constraint::Length((area.width * 2 / 5).clamp(32, 60));
@@ -217,8 +218,7 @@ impl Shown<'_> {
     /// Draws the memory map, and a description of the cell under the cursor.
     fn map(&self, read: &AnalysedMap, areas: &PaneAreas, buffer: &mut Buffer) {
         let (pane, theme) = (&self.screen.map, self.theme);
-        let flags = (read.map.exact, !self.screen.is_embedded);
-        pane.draw(&read.map, flags, areas.map, buffer, theme);
+        pane.draw(&read.map, read.map.exact, areas.map, buffer, theme);
         let under = pane.under(&read.map).filter(|_| !areas.under.is_empty());
         if let Some(under) = under {
             let shown = if areas.under.width >= 96 { 8 } else { 4 };
@@ -304,20 +304,20 @@ impl Shown<'_> {
     }
 
     fn bar(&self, area: Rect, buffer: &mut Buffer) {
-        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let figures = &self.figures;
         let card = figures.card.unwrap_or_default();
         let parts = [
-            (figures.allocated, glyphs.allocated, Role::Allocated),
-            (figures.idle, glyphs.idle, Role::Idle),
-            (figures.other.unwrap_or_default(), glyphs.other, Role::OtherVram),
-            (card.elsewhere, glyphs.whole, Role::Processes),
-            (card.driver, glyphs.driver, Role::Driver),
-            (card.free, glyphs.free, Role::Free),
+            (figures.allocated, MemoryPart::Allocated),
+            (figures.idle, MemoryPart::Idle),
+            (figures.other.unwrap_or_default(), MemoryPart::Other),
+            (card.elsewhere, MemoryPart::Unreadable),
+            (card.driver, MemoryPart::Driver),
+            (card.free, MemoryPart::Free),
         ]
-        .map(|(size, glyph, role)| Part {
+        .map(|(size, part)| Part {
             amount: size.0,
-            glyph,
-            style: self.theme.style(role),
+            glyph: self.theme.memory_glyph(part),
+            style: self.theme.style(part.into()),
         });
         bar::draw(buffer, area.x, area.y, area.width, &parts);
     }

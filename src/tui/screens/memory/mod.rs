@@ -27,6 +27,7 @@ use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::marks;
 use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
+use crate::tui::widgets::plot::plot;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
@@ -92,11 +93,12 @@ impl Screen for MemoryScreen {
         }
     }
 
-    fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
-        match self.pool(app) {
+    fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
+        let chart = match self.pool(app) {
             Some(pool) => Some(self.shown(app, pool, body.width >= 96).areas(body).chart),
             None => unavailable::chart_area(self, app, body),
-        }
+        };
+        chart.and_then(plot).into_iter().collect()
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {

@@ -34,18 +34,11 @@ pub struct MemoryScreen {
     pub(super) pane: Pane,
     pub(super) map: MapPane,
     pub(super) scroll: usize,
-    /// True if this screen is part of another screen, which handles the keys. The map then has no cursor.
-    pub(super) is_embedded: bool,
     /// Newest map of the displayed pool.
     pub(super) analysed_map: Option<AnalysedMap>,
 }
 
 impl MemoryScreen {
-    /// Returns the process shown on this screen.
-    pub fn process_key(&self) -> ProcessKey {
-        self.process
-    }
-
     pub fn new(id: RowId) -> Self {
         Self { process: id.key, gpu: id.gpu, ..Self::default() }
     }
@@ -55,11 +48,6 @@ impl MemoryScreen {
         rows.iter()
             .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(gpu))
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
-    }
-
-    /// Creates a screen that is part of another screen. The other screen handles the keys.
-    pub fn embedded(id: RowId) -> Self {
-        Self { is_embedded: true, ..Self::new(id) }
     }
 
     /// Returns the pools of the process, ordered by device index.

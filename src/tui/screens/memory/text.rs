@@ -16,6 +16,7 @@ use gputop_model::units::{Bytes, Millis, Mono, UnixMillis};
 use super::analysed_map::AnalysedMap;
 use super::figures::{Card, Figures, STEP, down, down_with_unit, gib};
 use super::state::Shown;
+use crate::dashboard::memory_parts::MemoryPart;
 use crate::dashboard::pools;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::times::span_text;
@@ -191,17 +192,21 @@ impl Shown<'_> {
         lines
     }
 
+    fn shape(&self, part: MemoryPart) -> Option<(&'static str, Role)> {
+        Some((self.theme.memory_glyph(part), part.into()))
+    }
+
     fn pool_lines(&self) -> [AccountingRow; 2] {
-        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let figures = &self.figures;
         let peak = self.pool.stats.allocated_peak;
-        let shape = Some((glyphs.allocated, Role::Allocated));
+        let shape = self.shape(MemoryPart::Allocated);
         let size = gib(figures.allocated);
         let allocated = AccountingRow {
             peak: if peak.0 > 0 { gib(peak) } else { String::new() },
             compare: "memory_allocated()".into(),
             ..line(shape, "allocated", "live tensors", size)
         };
-        let shape = Some((glyphs.idle, Role::Idle));
+        let shape = self.shape(MemoryPart::Idle);
         let size = gib(figures.idle);
         let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
         let idle = AccountingRow {
@@ -237,24 +242,23 @@ impl Shown<'_> {
         let about = approximate(figures.is_other_approximate);
         let size =
             figures.other.map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
-        line(Some((glyphs.other, Role::OtherVram)), "other", "context, libraries", size)
+        line(self.shape(MemoryPart::Other), "other", "context, libraries", size)
     }
 
     /// Returns the lines for memory outside the process.
     fn card_lines(&self) -> Vec<AccountingRow> {
-        let glyphs = &self.theme.glyphs;
         let Some(card) = self.figures.card else {
             return Vec::new();
         };
         let mut lines = Vec::new();
         if card.elsewhere.0 > 0 {
-            let shape = Some((glyphs.whole, Role::Processes));
+            let shape = self.shape(MemoryPart::Unreadable);
             let words = "other processes";
             let about = approximate(self.figures.is_other_approximate);
             let size = format!("{about}{}", gib(card.elsewhere));
             lines.push(line(shape, "elsewhere", words, size));
         }
-        let shape = Some((glyphs.free, Role::Free));
+        let shape = self.shape(MemoryPart::Free);
         let words = self.free_text(card);
         lines.push(line(shape, "free", &words, gib(card.free)));
         lines

@@ -30,7 +30,7 @@ impl SnapshotScreen {
             .spacing(u16::from(beside) * 2)
             .areas(panes);
         let [_, cells] = split_top(left, 1);
-        self.map.draw(&device.map, (true, true), cells, buffer, theme);
+        self.map.draw(&device.map, true, cells, buffer, theme);
         if beside {
             histogram::draw(&study.fragmentation.histogram, right, buffer, theme);
         }

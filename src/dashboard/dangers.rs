@@ -1,0 +1,67 @@
+//! Present dangers of a host: what goes wrong now, in contrast to incidents, which have happened.
+
+use gputop_model::gpu::{Gpu, HealthState};
+use gputop_model::units::{GpuUuid, Millis};
+
+use super::emphasis::Emphasis;
+use super::gpu_columns::full_soon;
+use super::host_state::HostState;
+use super::rows::ProcessRow;
+use super::times::span_text;
+
+/// Time after which a GPU that does not answer is a danger. Shorter waits are common while the driver is busy.
+const MIN_SILENCE: Millis = Millis(5_000);
+
+/// A danger for a GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Danger {
+    pub gpu: GpuUuid,
+    /// A sentence without a period.
+    pub text: String,
+    pub emphasis: Emphasis,
+}
+
+/// Returns the dangers in the frame on the screen, most urgent first: lost GPUs, then those that do not answer, then those
+/// whose memory is full soon.
+pub fn dangers(host: &HostState) -> Vec<Danger> {
+    let gpus = &host.frame.gpus;
+    let danger = |gpu: &Gpu, text: Option<String>, emphasis| {
+        Some(Danger { gpu: gpu.uuid.clone(), text: text?, emphasis })
+    };
+    let lost = gpus.iter().filter_map(|gpu| danger(gpu, lost(gpu, host), Emphasis::Bad));
+    let silent = gpus.iter().filter_map(|gpu| danger(gpu, silent(gpu, host), Emphasis::Bad));
+    let full = gpus.iter().filter_map(|gpu| danger(gpu, full(gpu, host), Emphasis::Warn));
+    lost.chain(silent).chain(full).collect()
+}
+
+fn since(gpu: &Gpu, host: &HostState) -> Millis {
+    gpu.health.since.map_or(Millis(0), |since| host.frame.mono.since(since))
+}
+
+fn lost(gpu: &Gpu, host: &HostState) -> Option<String> {
+    (gpu.health.state == HealthState::Lost).then(|| {
+        let time = span_text(since(gpu, host));
+        format!("GPU {} was lost {time} ago, and its programs fail", gpu.index)
+    })
+}
+
+fn silent(gpu: &Gpu, host: &HostState) -> Option<String> {
+    let time = since(gpu, host);
+    (gpu.health.state == HealthState::Silent && time >= MIN_SILENCE)
+        .then(|| format!("GPU {} has not answered for {}", gpu.index, span_text(time)))
+}
+
+fn full(gpu: &Gpu, host: &HostState) -> Option<String> {
+    let rows = &host.processes.all_rows;
+    let when = full_soon(rows, gpu)?;
+    let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
+    let growth = |row: &&ProcessRow| row.expected_growth();
+    let fastest = rows.iter().filter(is_on_gpu).max_by(|a, b| growth(a).total_cmp(&growth(b)))?;
+    Some(format!(
+        "GPU {} {when}: {} {} grows by {} GiB/min",
+        gpu.index,
+        fastest.program(),
+        fastest.pid(),
+        fastest.growth_text()?.trim_start_matches('+'),
+    ))
+}

@@ -1,0 +1,78 @@
+//! Nothing on the overview moves: the same window has the same layout before, during and after an incident, an exit, a tag,
+//! a tree, a filter or a lost GPU.
+
+use std::sync::Arc;
+
+use gputop::tui::picture::text_of;
+use gputop::tui::theme::Palette;
+use gputop_model::gpu::{Health, HealthState};
+use gputop_model::protocol::Update;
+
+use crate::support::many_processes::{Member, TestApp, frame};
+use crate::support::screen_fixture::{DEMO, app_at, diagnose, draw};
+
+const SIZES: [(u16, u16); 4] = [(60, 15), (80, 24), (120, 40), (200, 50)];
+
+/// Returns the place and the text of each fixed line: the headings of the tables and of the timeline, the axis, and the
+/// line above the footer.
+fn layout(text: &str) -> Vec<(usize, String)> {
+    let is_fixed = |line: &str| {
+        ["VRAM GiB", " PID ", "TIMELINE", "VRAM used"].iter().any(|title| line.contains(title))
+            || line.ends_with("now")
+    };
+    // Values in titles of charts change, and marks on an axis come and go.
+    let words = |line: &str| {
+        let line = line.split(['■', '▲', '□']).next().unwrap_or_default();
+        let words = line.split_whitespace().filter(|word| word.chars().all(char::is_uppercase));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let lines = text.lines().enumerate();
+    lines.filter(|(_, line)| is_fixed(line)).map(|(at, line)| (at, words(line))).collect()
+}
+
+#[test]
+fn the_demo_does_not_move() {
+    for (width, height) in SIZES {
+        let mut first = None;
+        for seconds in [0, 60, 100, 140, 200, 500] {
+            for with_incidents in [false, true] {
+                let mut app = app_at(DEMO, seconds, Palette::None, false, false);
+                if with_incidents {
+                    diagnose(&mut app, DEMO, seconds);
+                }
+                let text = text_of(&draw(&app, "overview", width, height));
+                let layout = layout(&text);
+                assert!(layout.len() >= 2, "{text}");
+                let first = first.get_or_insert_with(|| layout.clone());
+                assert_eq!(*first, layout, "{seconds} s at {width}x{height}:\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_and_lost_gpus_move_nothing() {
+    let members: Vec<Member> =
+        (0..8).map(|n| Member::new(418 + n, "ana", "python train.py", &[(n, 20)])).collect();
+    for gpus in [1, 2, 4, 8, 16] {
+        for (width, height) in SIZES {
+            let mut desk = TestApp::new(gpus, &members);
+            let before = layout(&desk.text(width, height));
+            let check = |desk: &TestApp, what: &str| {
+                let text = desk.text(width, height);
+                assert_eq!(layout(&text), before, "{what}, {gpus} at {width}x{height}:\n{text}");
+            };
+            // A tag, groups, a tree, a filter that hides everything, and each of them undone.
+            for keys in [" ", "t", "t", "t", "\x1b", "/absent\n", "\x1b", "jjj"] {
+                desk.send(keys);
+                check(&desk, keys);
+            }
+            let mut lost = frame(gpus, &members[..1]);
+            lost.gpus[0].health =
+                Health { state: HealthState::Lost, since: Some(lost.mono), detail: None };
+            lost.seq = 2;
+            desk.update(Update::Frame(Arc::new(lost)));
+            check(&desk, "a lost GPU and seven exits");
+        }
+    }
+}
