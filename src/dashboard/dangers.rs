@@ -18,6 +18,7 @@ pub struct Danger {
     pub gpu: GpuUuid,
     /// A sentence without a period.
     pub text: String,
+    /// [`Emphasis::Bad`] if the GPU has failed, and [`Emphasis::Warn`] if its memory is full soon.
     pub emphasis: Emphasis,
 }
 

@@ -214,7 +214,10 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         add(Emphasis::Warn, format!("PCIe x{width} of x{max}"));
     }
     if let Some(why) = gpu.processes.why().filter(|why| why.reason != Reason::NotRead) {
-        add(Emphasis::Warn, format!("processes: {}", why.reason.words()));
+        // Nothing is wrong with a card or a virtual GPU that has no list.
+        let is_usual = why.reason == Reason::Unsupported;
+        let emphasis = if is_usual { Emphasis::Dim } else { Emphasis::Warn };
+        add(emphasis, format!("processes: {}", why.reason.words()));
     }
     if let Some(split) = account_pools(gpu, frame.pools.as_ref())
         .filter(|s| s.unattributed > Bytes::gib(1) && !s.processes_unknown)

@@ -170,6 +170,9 @@ pub fn interval_text(interval: Millis) -> String {
     }
 }
 
+/// Age in milliseconds up to which an incident comes before memory that is full soon.
+const MAX_NEWS_AGE: i64 = 60_000;
+
 /// Content of the status line, the most urgent of what there is to say.
 enum Status<'a> {
     /// A text, with what a key does about it.
@@ -201,11 +204,20 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
     let is_explained =
         |danger: &Danger| unread.iter().any(|known| known.key.gpu.as_ref() == Some(&danger.gpu));
     let danger = dangers(&app.host).into_iter().find(|danger| !is_explained(danger));
-    if let Some(danger) = danger {
-        return Status::Text(danger.text, danger.emphasis.into(), None);
-    }
-    if let Some(incident) = news(unread.iter().copied()) {
-        return Status::Incident(incident);
+    let incident = news(unread.iter().copied());
+    let is_new = incident.and_then(|incident| incident_time(incident)).is_some_and(|time| {
+        (0..=MAX_NEWS_AGE).contains(&app.host.now_time().0.saturating_sub(time.0))
+    });
+    match (danger, incident) {
+        (Some(danger), Some(incident)) if is_new && danger.emphasis != Emphasis::Bad => {
+            return Status::Incident(incident);
+        }
+        (Some(danger), incident) => {
+            let other = incident.map(|_| Action::Incidents);
+            return Status::Text(danger.text, danger.emphasis.into(), other);
+        }
+        (None, Some(incident)) => return Status::Incident(incident),
+        (None, None) => {}
     }
     if let Some(reason) = app.host.recording.as_ref().and_then(|r| r.reason.as_ref()) {
         let text = format!("{reason} This is a recording. `gputop doctor` says more.");

@@ -578,10 +578,10 @@ fn replay_refuses_unknown_speeds() {
 fn demo_plays_the_built_in_recording() {
     let terminal = Launch::gputop().args(["demo"]).size(40, 120).start();
     terminal.wait_text("REPLAY demo 1:5");
-    // It opens on four busy GPUs and an incident, with guidance.
-    terminal.wait_text("d explains the failure, M opens");
+    // It opens on four busy GPUs and an incident, with the key that explains it.
     terminal.wait_text("FRAGMENTED MEMORY");
-    terminal.wait_text("GPU 3 SM");
+    terminal.wait_text("d explain");
+    terminal.wait_text("TIMELINE");
     terminal.send(" ");
     terminal.wait_text("paused");
     terminal.send("q");
@@ -599,7 +599,7 @@ fn the_tour_of_the_demo_has_seven_stops() {
     let terminal = Launch::gputop().args(["demo", "--tour"]).size(40, 120).start();
     let keys = ["d", "1", "\x1b", "v", "\t", "M", "?"];
     // The incidents of the recording arrive after the first frame.
-    terminal.wait_text("d explain");
+    terminal.wait_text("i incidents");
     for (at, key) in (1..).zip(keys) {
         terminal.wait_text(&format!("{at}/7  "));
         if at == 3 {

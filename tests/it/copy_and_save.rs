@@ -80,9 +80,9 @@ fn copy_uses_the_terminal_and_confirms_in_the_footer() {
     terminal.send("\t");
     terminal.wait_for(
         |s| {
-            s.contents()
-                .lines()
-                .any(|line| line.starts_with(&format!("▸   0 {:>7}", process.pid())))
+            s.contents().lines().any(|line| {
+                line.starts_with('▸') && line.contains(&format!("   0 {:>7}", process.pid()))
+            })
         },
         "the cursor on the process",
     );

@@ -19,7 +19,7 @@ fn help_search_finds_keys_and_terms() {
     let found = |screen: &vt100::Screen| {
         let text = screen.contents();
         let has = |words: &str| text.contains(words);
-        has("PROCESS TABLE") && has("Part of IDLE in segments") && !has("KEYS")
+        has("PROCESS TABLE") && has("Part of the cache in segments") && !has("KEYS")
     };
     terminal.wait_for(found, "the column STUCK alone");
     terminal.send("\r");

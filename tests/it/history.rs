@@ -7,7 +7,7 @@ fn charts_and_position_move_together_on_a_terminal() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.gpt.zst");
     let terminal =
         Launch::gputop().args(["replay", "--paused", file]).env("TZ", "UTC").size(60, 120).start();
-    terminal.wait_text("VRAM used");
+    terminal.wait_text("TIMELINE");
     // Skip forward by two minutes, show one minute, and move back by half of it.
     for _ in 0..12 {
         let before = position(&terminal.screen());

@@ -212,7 +212,7 @@ fn process_killed_by_oom_is_marked_and_opens_its_incident() {
     let is_marked = |screen: &vt100::Screen| {
         let shown = screen.contents();
         let mut axes = shown.lines().filter(|line| line.contains("\u{2500}\u{2500}"));
-        shown.contains("VRAM on GPU 0") && axes.any(|axis| axis.contains('x'))
+        shown.contains("VRAM on GPU 0") && axes.any(|axis| axis.contains('■'))
     };
     terminal.wait_for(is_marked, "the mark of the incident");
     terminal.send("\r");

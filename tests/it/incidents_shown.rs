@@ -482,6 +482,10 @@ fn the_keys_to_try_first_are_shown_only_on_the_overview() {
     app.ui.guide = Some(Guide::Keys);
     let mut view = View::default();
     view.follow(&app);
+    // Unread incidents, and memory that is full soon, come first.
+    let all: Vec<_> = app.host.incidents.newest_first().map(|i| Arc::clone(&i.incident)).collect();
+    all.iter().for_each(|incident| app.host.incidents.open(incident));
+    app.host.processes.clear_rows();
     let has_guide = |view: &View, app: &App| shown(view, app, 120, 40).contains("Space plays");
     assert!(has_guide(&view, &app));
     press(&mut view, &mut app, KeyCode::Char('i'));
@@ -534,6 +538,8 @@ fn the_stack_of_an_incident_has_no_frames_of_the_hook() {
 #[test]
 fn an_incident_that_becomes_fatal_on_its_page_is_not_announced() {
     let mut app = app_with(Severity::Caught);
+    // Without processes, no memory is full soon.
+    app.host.processes.clear_rows();
     let mut view = View::default();
     press(&mut view, &mut app, KeyCode::Char('d'));
     let mut all: Vec<ListedIncident> = app.host.incidents.newest_first().cloned().collect();

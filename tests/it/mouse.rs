@@ -56,9 +56,9 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
     press(&terminal, &b);
     terminal.wait_for(marked(b.clone()), "the cursor on b");
     // Clicking a heading sorts by it. Clicking it again reverses the order.
-    press(&terminal, "VRAM SHARE");
+    press(&terminal, "VRAM GiB/min");
     terminal.wait_text("▼VRAM");
-    press(&terminal, "VRAM SHARE");
+    press(&terminal, "VRAM GiB/min");
     terminal.wait_text("▲VRAM");
     terminal.wait_for(marked(b.clone()), "the cursor still on b");
     // The wheel moves the cursor.
@@ -70,14 +70,14 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
     terminal.wait_text("On the GPU");
     terminal.send("\x1b");
     terminal.wait_for(|s| gpu_shows(s, "1", &[]), "the overview");
-    press(&terminal, "1 ··");
+    press(&terminal, "  1 ▇");
     terminal.wait_for(marked("  1 ".into()), "the cursor on GPU 1");
     // Clicks do not go through a menu. Clicking a key in the footer presses it.
     press(&terminal, "s sort");
     terminal.wait_text("Sort by");
     press(&terminal, &a);
     terminal.send("\x1b[<65;10;10M");
-    terminal.wait_text("▸ SHARE");
+    terminal.wait_text("▸ GiB/min");
     terminal.send("q");
     terminal.wait_for(marked("  1 ".into()), "the cursor still on GPU 1");
     terminal.send("q");
@@ -117,9 +117,7 @@ fn click_chooses_in_menus_and_panes() {
         terminal.wait_text("Send INT to");
         press(&terminal, "y send");
         terminal.send("q");
-        terminal.wait_text("Signal to");
-        terminal.send("q");
-        terminal.wait_for(|s| !s.contents().contains("Signal to"), "the menu is closed");
+        terminal.wait_for(|s| !s.contents().contains("Send INT to"), "the question is closed");
     }
     // On a GPU's screen: click its processes and its facts.
     terminal.send("g\r");

@@ -370,7 +370,7 @@ fn the_collector_sends_no_secrets() {
     let _record = Guarded(record.spawn().unwrap());
     let agent = format!("via:{} agent | tee {}", env!("CARGO_BIN_EXE_gputop"), wire.display());
     let terminal =
-        dashboard(&watched.fake).env("XDG_STATE_HOME", &state).args([agent]).size(150, 250).start();
+        dashboard(&watched.fake).env("XDG_STATE_HOME", &state).args([agent]).size(170, 250).start();
     // All processes must be visible before the failure, since older log text is not read.
     terminal.wait_text("--api-key ***");
     let name = format!("\"pid\":{}", watched.trainer.pid());

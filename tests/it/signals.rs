@@ -16,7 +16,6 @@ use crate::support::screen_tables::shows;
 use crate::support::terminal::Launch;
 
 const F9: &str = "\x1b[20~";
-const ESC: &str = "\x1b";
 
 fn on_one_gpu(processes: &[&RealProcess]) -> FakeNvml {
     let entries = processes.iter().zip(0..).map(|(process, i)| {
@@ -56,13 +55,12 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
         line.is_some_and(|line| line.trim_end_matches([' ', '│']).ends_with("train.py")),
         "{asked}"
     );
-    // Enter does not send the signal. Esc goes back to the list of signals.
+    // Neither Enter nor another signal's key sends it, and `n` refuses.
     terminal.send("\r");
     terminal.send("K");
-    terminal.send(ESC);
-    terminal.wait_text("asks the process to exit; it may save");
-    terminal.send("y");
-    terminal.send("\r");
+    terminal.send("n");
+    terminal.wait_for(|s| !s.contents().contains("Send TERM to"), "no question");
+    terminal.send("T");
     terminal.wait_text("Send TERM to");
     terminal.send("y");
     terminal.wait_text(&format!("TERM delivered to {pid} train.py"));

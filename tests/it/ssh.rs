@@ -158,7 +158,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
         kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
     }
     terminal.wait_text("ssh needs your input");
-    terminal.wait_text("Press c to");
+    terminal.wait_text("c connect");
     fake.replace("[[gpu]]\nsm = 46\n");
     // After giving up, the user is back on the same screen. Between asking and reading, ssh misses a Ctrl-C.
     terminal.send("c");

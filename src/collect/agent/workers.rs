@@ -1,6 +1,6 @@
 //! Threads that call the driver: one for each GPU, and one for Xid events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
@@ -18,8 +18,8 @@ pub(super) struct Workers {
     library: Arc<Library>,
     sections: Sender<Section>,
     by_index: BTreeMap<u32, Sender<WorkerCommand>>,
-    /// Stops the driver's Xid event thread when dropped.
-    xid_thread: Option<Sender<()>>,
+    /// Sends the GPUs to the driver's Xid event thread. Stops it when dropped.
+    xid_thread: Option<Sender<BTreeSet<u32>>>,
     /// The GPU whose screen is open.
     focus: Option<GpuUuid>,
 }
@@ -51,6 +51,7 @@ impl Workers {
         session: Option<&Session>,
         interval: Millis,
     ) {
+        let before = self.by_index.len();
         for index in indices.take_while(|index| *index < MAX_GPUS) {
             if self.by_index.contains_key(&index) {
                 continue;
@@ -67,16 +68,21 @@ impl Workers {
             }
         }
         if !self.by_index.is_empty() && self.xid_thread.is_none() {
-            let (alive, is_alive) = mpsc::channel();
+            let (gpus, changes) = mpsc::channel();
             let sections = self.sections.clone();
             let report = move |gpu, number| {
                 let sent = sections.send(Section::Xid(gpu, number));
                 sent.map_err(|_| ReceiverClosed)
             };
-            match xid::spawn(Arc::clone(&self.library), is_alive, report) {
-                Ok(()) => self.xid_thread = Some(alive),
+            match xid::spawn(Arc::clone(&self.library), changes, report) {
+                Ok(()) => self.xid_thread = Some(gpus),
                 Err(error) => tracing::error!(%error, "cannot start the Xid thread"),
             }
+        }
+        if self.by_index.len() != before
+            && let Some(gpus) = &self.xid_thread
+        {
+            let _ = gpus.send(self.by_index.keys().copied().collect());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Receives Xid errors from the NVIDIA driver, in one thread that waits in `nvmlEventSetWait`.
 //!
 //! Subscribes only to critical Xids, because other event types would wake the thread often, for example at every clock
-//! change. All GPUs share one event set. The thread drops its library reference at the first error, as the workers do.
+//! change. All GPUs that are read share one event set; registering a sleeping one would wake it. The thread drops its library reference at the first error, as the workers do.
 //! A cheap call after each wait checks that the driver still responds, so that an old library does not stay loaded
 //! after a driver reload.
 
@@ -29,23 +29,26 @@ const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
 /// Number used by the driver for an unknown Xid.
 const UNKNOWN_XID: u64 = 999;
 
-/// Starts the Xid thread, which passes each Xid's GPU and number to `report`. The thread exits when the sender of
-/// `alive` is dropped.
+/// Starts the Xid thread, which passes each Xid's GPU and number to `report`. `gpus` receives the indices of the GPUs
+/// whenever they change. The thread exits when its sender is dropped.
 pub fn spawn(
     library: Arc<Library>,
-    alive: Receiver<()>,
+    gpus: Receiver<BTreeSet<u32>>,
     report: impl Fn(Option<GpuUuid>, u64) -> Result<(), ReceiverClosed> + Send + 'static,
 ) -> std::io::Result<()> {
     std::thread::Builder::new().name("xid".into()).spawn(move || {
+        let Ok(mut indices) = gpus.recv() else { return };
         loop {
-            match session(&library, &alive, &report) {
+            match session(&library, &mut indices, &gpus, &report) {
                 Err(DriverSessionEnd::Closed) => return,
                 Err(DriverSessionEnd::Failed(error)) => tracing::debug!(%error, "no Xid events"),
                 Err(DriverSessionEnd::Again) => continue,
                 Ok(never) => match never {},
             }
-            if alive.recv_timeout(RETRY_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
-                return;
+            match gpus.recv_timeout(RETRY_INTERVAL) {
+                Ok(changed) => indices = changed,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     })?;
@@ -56,7 +59,7 @@ pub fn spawn(
 enum DriverSessionEnd {
     Closed,
     Failed(NvmlError),
-    /// All GPUs must be reopened: their number changed, or some could not be registered.
+    /// The GPUs must be reopened: they changed, or some could not be registered.
     Again,
 }
 
@@ -68,12 +71,13 @@ impl From<NvmlError> for DriverSessionEnd {
 
 fn session(
     library: &Library,
-    alive: &Receiver<()>,
+    indices: &mut BTreeSet<u32>,
+    gpus: &Receiver<BTreeSet<u32>>,
     report: &dyn Fn(Option<GpuUuid>, u64) -> Result<(), ReceiverClosed>,
 ) -> Result<std::convert::Infallible, DriverSessionEnd> {
     let nvml = library.acquire()?;
     let count = nvml.device_count()?;
-    let events = register(&nvml, count)?;
+    let events = register(&nvml, indices)?;
     let started = Instant::now();
     loop {
         let wait = u32::try_from(WAIT_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
@@ -95,8 +99,13 @@ fn session(
             Err(NvmlError::Timeout) => {}
             Err(error) => return Err(error.into()),
         }
-        if alive.try_recv() == Err(TryRecvError::Disconnected) {
-            return Err(DriverSessionEnd::Closed);
+        match gpus.try_recv() {
+            Ok(changed) => {
+                *indices = changed;
+                return Err(DriverSessionEnd::Again);
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return Err(DriverSessionEnd::Closed),
         }
         let is_registration_due = events.is_any_missing && started.elapsed() >= REGISTER_INTERVAL;
         if nvml.device_count()? != count || is_registration_due {
@@ -112,12 +121,12 @@ struct XidEvents<'n> {
     is_any_missing: bool,
 }
 
-/// Creates an event set with every GPU that supports events. If registering a GPU fails, the set is destroyed, so a new
+/// Creates an event set with each of these GPUs that supports events. If registering a GPU fails, the set is destroyed, so a new
 /// set is created without that GPU.
-fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
+fn register<'n>(nvml: &'n Nvml, indices: &BTreeSet<u32>) -> Result<XidEvents<'n>, NvmlError> {
     let mut failed = BTreeSet::new();
     loop {
-        match register_without(nvml, count, &failed)? {
+        match register_without(nvml, indices, &failed)? {
             Ok(events) => return Ok(events),
             Err(index) => failed.insert(index),
         };
@@ -128,13 +137,13 @@ fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
 /// inner error.
 fn register_without<'n>(
     nvml: &'n Nvml,
-    count: u32,
+    indices: &BTreeSet<u32>,
     failed: &BTreeSet<u32>,
 ) -> Result<Result<XidEvents<'n>, u32>, NvmlError> {
     let mut set = nvml.create_event_set()?;
     let mut gpus = Vec::new();
     let mut is_any_missing = !failed.is_empty();
-    for index in (0..count).filter(|index| !failed.contains(index)) {
+    for &index in indices.difference(failed) {
         let (device, uuid) = match supporting(nvml, index) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
