@@ -18,6 +18,7 @@ use super::widgets::panel::{panel, panel_area};
 use super::widgets::scroll::Scroll;
 use crate::dashboard::filter::{FIELDS, STATES, SYNTAX};
 use crate::dashboard::gpu_columns::GPU_COLUMNS;
+use crate::dashboard::memory_parts::MemoryPart;
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::table::Column;
@@ -231,7 +232,12 @@ fn own_page(app: &App, screen: &dyn Screen, area: Rect) -> Page {
     let mut rows = vec![heading("KEYS")];
     rows.extend(grid(&keys, inner.width));
     let (title, terms): (_, Vec<_>) = if screen.shows_all_processes() {
-        ("COLUMNS", shown_columns(app, area.width).map(column_line).collect())
+        rows.push(Vec::new());
+        rows.push(heading("MEMORY BAR"));
+        rows.push(memory_bar(app));
+        let of_gpus = GPU_COLUMNS.iter().filter(|column| is_unclear(column.title));
+        let of_processes = shown_columns(app, area.width);
+        ("COLUMNS", of_gpus.map(column_line).chain(of_processes.map(column_line)).collect())
     } else {
         ("TERMS", term_lines(screen))
     };
@@ -254,16 +260,40 @@ fn heading(text: &str) -> Pieces {
     vec![(0, text.to_owned(), Role::Title)]
 }
 
-/// Columns of the process table whose titles say enough.
-const SELF_EXPLANATORY: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
+/// Explains the colours and shades of a memory bar.
+fn memory_bar(app: &App) -> Pieces {
+    const PARTS: [(MemoryPart, &str); 7] = [
+        (MemoryPart::Allocated, "tensors"),
+        (MemoryPart::Idle, "cache"),
+        (MemoryPart::Other, "other"),
+        (MemoryPart::Processes, "process"),
+        (MemoryPart::Unattributed, "unattributed"),
+        (MemoryPart::Driver, "driver"),
+        (MemoryPart::Free, "free"),
+    ];
+    let mut pieces = Vec::new();
+    let mut x = 0;
+    for (part, words) in PARTS {
+        let glyph = app.ui.theme.memory_glyph(part);
+        pieces.push((x, glyph.to_owned(), part.into()));
+        pieces.push((x + 2, words.to_owned(), Role::Text));
+        x += u16::try_from(columns(words)).unwrap_or(0) + 4;
+    }
+    pieces
+}
+
+/// Columns whose titles say enough.
+const SELF_EXPLANATORY: [&str; 10] =
+    ["GPU", "PID", "USER", "VRAM", "COMMAND", "VRAM GiB", "W", "TEMP", "MHZ", "AGE"];
+
+fn is_unclear(title: &str) -> bool {
+    !SELF_EXPLANATORY.contains(&title)
+}
 
 /// Returns the columns of the process table at this width, except those whose titles say enough.
 fn shown_columns(app: &App, width: u16) -> impl Iterator<Item = &'static Column<ProcessRow>> {
     let is_shown = move |column: &&Column<ProcessRow>| shows(app, column.title, width);
-    PROCESS_COLUMNS
-        .iter()
-        .filter(|column| !SELF_EXPLANATORY.contains(&column.title))
-        .filter(is_shown)
+    PROCESS_COLUMNS.iter().filter(|column| is_unclear(column.title)).filter(is_shown)
 }
 
 fn column_line<T>(column: &Column<T>) -> HelpLine {

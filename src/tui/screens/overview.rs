@@ -432,13 +432,16 @@ impl Screen for Overview {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        action != Action::Incidents || app.host.shown_incidents().next().is_some()
+        let needs_incident = matches!(action, Action::Incidents | Action::Why);
+        !needs_incident || app.host.shown_incidents().next().is_some()
     }
 
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Open,
+            Action::Holders,
             Action::Memory,
+            Action::Why,
             Action::Incidents,
             Action::Filter,
             Action::Sort,
