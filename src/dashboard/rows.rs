@@ -19,6 +19,7 @@ use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks
 use super::exited::ExitedProcess;
 use crate::dashboard::pools;
 use crate::dashboard::sizes::gib_down;
+use crate::dashboard::times::span_text;
 
 #[derive(Debug, Clone)]
 enum RowOrigin {
@@ -311,6 +312,22 @@ impl ProcessRow {
     pub fn fills_gpu_soon(&self) -> bool {
         let free = self.gpu().and_then(|gpu| gpu.memory.free.get());
         free.is_some_and(|free| full_in(free, self.expected_growth()).is_some())
+    }
+
+    /// Says that the process grows steadily, and when its GPU is full then: `grows by 75.0 GiB/min and fills GPU 3 in ~9s`.
+    pub fn growth_sentence(&self) -> Option<String> {
+        if self.expected_growth() < MIN_SHOWN_GROWTH {
+            return None;
+        }
+        let rate =
+            format!("grows by {:.1} GiB/min", self.expected_growth() / Bytes::gib(1).0 as f64);
+        let free = self.gpu().and_then(|gpu| gpu.memory.free.get());
+        Some(match free.and_then(|free| full_in(free, self.expected_growth())) {
+            Some(time) => {
+                format!("{rate} and fills GPU {} in ~{}", self.gpu_index(), span_text(time))
+            }
+            None => rate,
+        })
     }
 
     /// Formats the change in VRAM over the last minute, in GiB: `+73.5`, `0.0`.

@@ -120,6 +120,7 @@ actions! {
     ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Go forward in time by a quarter of the charts' range; in a recording, the playback goes forward";
     Theme: Screens, "theme", ["A"], "theme", "Choose the colour theme, with a preview of the theme under the cursor";
     Density: Screens, "density", ["z"], "compact", "Toggle compact view (tables only)";
+    Sources: Screens, "sources", ["@"], "sources", "Show where each figure of a process or GPU comes from, and how often it is read";
     Copy: Screens, "copy", ["y"], "copy", "Copy the selected item to the clipboard, through tmux or the terminal (OSC 52)";
     CopyFix: Screens, "copy_fix", ["1", "2", "3", "4", "5", "6", "7", "8", "9"], "copy fix", "Copy the fix with this number to the clipboard";
     CopyMarkdown: Screens, "copy_markdown", ["Y"], "copy Markdown", "Copy the incident to the clipboard as Markdown";

@@ -23,6 +23,8 @@ pub struct Ui {
     pub theme: Theme,
     pub keymap: Keymap,
     pub density: Density,
+    /// True if facts show where they come from.
+    pub shows_sources: bool,
     /// True if the terminal should report mouse clicks and wheel movements.
     pub mouse: bool,
     /// Interval between automatic probes while the probe screen is open.
@@ -39,6 +41,7 @@ impl App {
             theme,
             keymap,
             density: Density::default(),
+            shows_sources: false,
             mouse: true,
             probe_interval: None,
             guide: None,

@@ -260,6 +260,10 @@ impl View {
             Action::ScrollForward => self.scroll(ScrollDirection::Forward, app),
             Action::Theme => self.show(Overlay::Menu(Menu::theme(app))),
             Action::Density => toggle_density(app),
+            Action::Sources => {
+                app.ui.shows_sources = !app.ui.shows_sources;
+                Effect::Done
+            }
             Action::Copy => self.copy(app),
             Action::CopyFix => self.copy_fix(1, app),
             Action::CopyMarkdown | Action::Wrong => needs_incident(app),

@@ -427,10 +427,20 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
         ("  ", dim),
         (age.as_str(), dim),
     ];
-    if let Some(ended) = &ended {
-        pieces.push((ended, theme.style(Role::Warn)));
+    let concern = ended.or_else(|| Some(format!("  {}", concern(rows)?)));
+    if let Some(concern) = &concern {
+        pieces.push((concern, theme.style(Role::Warn)));
     }
     put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+}
+
+/// Returns what matters about a running process: its growth, its memory cache, or that it does not use its GPU.
+fn concern(rows: &[&ProcessRow]) -> Option<String> {
+    let growth = rows.iter().find_map(|row| row.growth_sentence());
+    let warning = || rows.iter().find_map(|row| row.warning()).map(|kind| kind.word().to_owned());
+    let unused = || rows.iter().find_map(|row| row.unused_for());
+    let unused = || unused().map(|time| format!("has not used its GPU for {}", span_text(time)));
+    growth.or_else(warning).or_else(unused)
 }
 
 /// Returns the areas of the facts and of the line that counts further ones, which is empty if all lines fit.
@@ -461,7 +471,8 @@ impl Screen for ProcessScreen {
         let lines = facts::lines(&self.facts(app), margin(area).width);
         let [area, hint] = facts_areas(area, lines.len());
         let first = self.scroll.first(lines.len(), usize::from(area.height));
-        facts::draw(&lines, first, area, area.width, buffer, &app.ui.theme);
+        let look = (&app.ui.theme, app.ui.shows_sources);
+        facts::draw(&lines, first, area, area.width, look, buffer);
         let hidden = lines.len().saturating_sub(first + usize::from(area.height));
         if hidden > 0 {
             let text = format!("{} {hidden} more ", app.ui.theme.glyphs.ellipsis);

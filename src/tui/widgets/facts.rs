@@ -79,14 +79,15 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Draws lines starting at `offset`, in as many columns of at least `min_width` as fit.
+/// Draws lines starting at `offset`, in as many columns of at least `min_width` as fit. Shows the source of each value
+/// on request.
 pub fn draw(
     lines: &[Fact],
     offset: usize,
     area: Rect,
     min_width: u16,
+    (theme, shows_sources): (&Theme, bool),
     buffer: &mut Buffer,
-    theme: &Theme,
 ) {
     let (columns, width) = columns_of(area.width, min_width);
     let height = usize::from(area.height);
@@ -94,7 +95,7 @@ pub fn draw(
         let column = u16::try_from(i / height.max(1)).unwrap_or(0);
         let row = u16::try_from(i % height.max(1)).unwrap_or(0);
         let x = area.x + column * (area.width / columns);
-        draw_line(line, Rect::new(x, area.y + row, width, 1), buffer, theme);
+        draw_line(line, Rect::new(x, area.y + row, width, 1), shows_sources, buffer, theme);
     }
 }
 
@@ -114,7 +115,7 @@ pub fn capacity(area: Rect, min_width: u16) -> usize {
     usize::from((area.width / min_width.max(1)).max(1)) * usize::from(area.height)
 }
 
-fn draw_line(line: &Fact, row: Rect, buffer: &mut Buffer, theme: &Theme) {
+fn draw_line(line: &Fact, row: Rect, shows_sources: bool, buffer: &mut Buffer, theme: &Theme) {
     match line {
         Fact::Heading(text) => put_line(buffer, row, text, Role::Title, theme),
         Fact::Value(name, text, role, source) => {
@@ -123,7 +124,7 @@ fn draw_line(line: &Fact, row: Rect, buffer: &mut Buffer, theme: &Theme) {
             put_line(buffer, label, name, Role::Dim, theme);
             put_line(buffer, value, text, *role, theme);
             let left = usize::from(value.width).saturating_sub(text.width());
-            if !source.is_empty() && left > source.width() + 1 {
+            if shows_sources && !source.is_empty() && left > source.width() + 1 {
                 put_line_right(buffer, value, source, Role::Dim, theme);
             }
         }

@@ -147,7 +147,8 @@ impl GpuScreen {
         let shown = capacity(area, MIN_FACTS);
         let first = self.scroll.first(lines.len(), shown);
         let last = lines.len().saturating_sub(shown);
-        draw_facts(&lines, first, area, MIN_FACTS, buffer, &app.ui.theme);
+        let look = (&app.ui.theme, app.ui.shows_sources);
+        draw_facts(&lines, first, area, MIN_FACTS, look, buffer);
         if last > 0 && self.pane == Pane::Processes {
             let tab = app.ui.keymap.label(Action::NextPane);
             let hint = format!("{last} more lines, {tab} scrolls ");

@@ -10,14 +10,18 @@ use super::analysed_map::AnalysedMap;
 use super::figures::down;
 use super::state::{Pane, Shown};
 use super::text::card_name;
+use crate::dashboard::holders::HolderRow;
 use crate::dashboard::memory_parts::MemoryPart;
 use crate::dashboard::rows::ProcessRow;
 use crate::export::text_width::fit;
+use crate::tui::action::Action;
 use crate::tui::marks;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_top};
 use crate::tui::widgets::bar::{self, Part};
-use crate::tui::widgets::cells::{put, put_all, put_line, put_lines, put_right, wrap_words};
+use crate::tui::widgets::cells::{
+    join_fitting, put, put_all, put_line, put_lines, put_right, wrap_words,
+};
 use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
 use crate::tui::widgets::segment_map::CellContents;
@@ -83,22 +87,22 @@ impl Shown<'_> {
         }
         let inner = margin(area);
         let stack = rows(self.large_stack(area).len());
-        let note = u16::from(!self.notes.is_empty() && area.height >= 16);
-        let [title, headline, table, fits, note, stack, rest] = Layout::vertical([
+        // Always there, so that nothing moves when a note appears.
+        let note = u16::from(area.height >= 30);
+        let [title, headline, note, table, fits, stack, rest] = Layout::vertical([
             Constraint::Length(1),
-            Constraint::Length(1),
-            Constraint::Length(1 + rows(self.lines().len())),
             Constraint::Length(1),
             Constraint::Length(note),
+            Constraint::Length(1 + rows(self.lines().len())),
+            Constraint::Length(1),
             Constraint::Length(stack),
             Constraint::Fill(1),
         ])
         .areas(inner);
         let height = match rest.height {
             0..=9 => 0,
-            10..=13 => 3,
-            14..=20 => 5,
-            more => (more / 4).clamp(6, 12),
+            10..=13 => 4,
+            more => (more / 2).clamp(5, 16),
         };
         let [chart, panes] = split_top(rest, height);
         Areas {
@@ -187,8 +191,10 @@ impl Shown<'_> {
             self.headline(areas.headline, buffer);
             self.table(areas.table, buffer);
             self.fits_line(areas.fits, buffer);
-            if let Some(note) = self.first_note().filter(|_| !areas.note.is_empty()) {
-                put_line(buffer, areas.note, &note, Role::Warn, theme);
+            match self.first_note() {
+                _ if areas.note.is_empty() => {}
+                Some(note) => put_line(buffer, areas.note, &note, Role::Warn, theme),
+                None => self.holders(areas.note, buffer),
             }
             put_lines(buffer, areas.stack, &self.large_stack(area), theme);
             self.chart(areas.chart, buffer);
@@ -271,8 +277,33 @@ impl Shown<'_> {
 
     fn headline(&self, area: Rect, buffer: &mut Buffer) {
         let text = self.figures.headline();
-        let role = if text.contains("but no request") { Role::Warn } else { Role::Good };
+        // Growth matters more than fragments.
+        let growth = self.screen.row(self.app).and_then(ProcessRow::growth_sentence);
+        let is_bad = growth.is_some() || text.contains("but no request");
+        let text = growth.map_or(text.clone(), |growth| format!("It {growth}. {text}"));
+        let role = if is_bad { Role::Warn } else { Role::Good };
         put_line(buffer, area, &text, role, self.theme);
+    }
+
+    /// Names the largest holders if their names were read, or the key that reads them.
+    fn holders(&self, area: Rect, buffer: &mut Buffer) {
+        let theme = self.theme;
+        let reading = self.app.host.holders.of(self.screen.process);
+        let groups = reading.map_or(&[][..], |reading| &reading.rows);
+        let mut parts = vec!["held by".to_owned()];
+        let words = |row: &HolderRow| match row.key.name.as_str() {
+            "" => format!("{} {},", row.key.class.name(), row.bytes.short()),
+            name => format!("{name} {},", row.bytes.short()),
+        };
+        parts.extend(groups.iter().take(4).map(words));
+        let key = format!("{} holders", self.app.ui.keymap.label(Action::Holders));
+        let right = put_right(buffer, area.x, area.right(), area.y, &key, theme.style(Role::Key));
+        if !groups.is_empty() {
+            let room = right.saturating_sub(area.x + 2);
+            let text = join_fitting(&parts, room);
+            let text = text.trim_end_matches(',');
+            put(buffer, area.x, area.y, text, room, theme.style(Role::Text));
+        }
     }
 
     /// Draws the memory bar and the column headings in one row, and the accounting lines below it.
