@@ -189,8 +189,10 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
     frames >= 2 && (!is_waiting || frames > 5)
 }
 
-/// Returns the terminal's width, or a width that fits all columns if the output is a pipe.
+/// Returns the terminal's width. In a pipe, returns `COLUMNS`, or a width that fits all columns.
 fn width() -> u16 {
     let size = if has_terminal() { crossterm::terminal::size().ok() } else { None };
-    size.map_or(160, |(width, _)| if width == 0 { 160 } else { width.max(60) })
+    let width = size.map(|(width, _)| width).filter(|width| *width > 0);
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    width.or_else(columns).map_or(160, |width: u16| width.clamp(60, 1_000))
 }

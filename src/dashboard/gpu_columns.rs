@@ -228,7 +228,8 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         add(Emphasis::Dim, mode.clone());
     }
     if !gpu.mig.is_empty() {
-        add(Emphasis::Dim, format!("MIG, {} instances", gpu.mig.len()));
+        let s = if gpu.mig.len() == 1 { "" } else { "s" };
+        add(Emphasis::Dim, format!("MIG, {} instance{s}", gpu.mig.len()));
     }
     let is_minor = |r: &&Throttle| !r.is_trouble() && **r != Throttle::Idle;
     for reason in gpu.throttle.value().into_iter().flatten().filter(is_minor) {

@@ -46,7 +46,14 @@ fn process_table(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone)
     if host.processes.rows.is_empty() {
         return format!(" {}\n", host.why_no_rows());
     }
-    let choice = host.processes.columns();
+    // Unlike on a screen, columns need not stay in their places.
+    let mut choice = host.processes.columns();
+    for (at, column) in PROCESS_COLUMNS.iter().enumerate() {
+        let rows = host.processes.rows.iter();
+        if rows.map(|row| (column.cell)(row, zone)).all(|cell| cell.is_empty()) {
+            choice.hidden.hide(at);
+        }
+    }
     plain(PROCESS_COLUMNS, &choice, &host.processes.rows, width, glyphs, zone)
 }
 

@@ -180,7 +180,9 @@ fn killed(
         (Some(true), Some(evidence)) => {
             Ok(killed_by_oom_killer(catalogue, logs, name, exit, evidence))
         }
-        (Some(_), _) => Ok(None),
+        (Some(_), _) => Err(format!(
+            "{name} was killed by signal 9 (SIGKILL); the kernel's out-of-memory killer did not do it"
+        )),
         (None, _) => {
             let why = verdict.killed.why().map(ToString::to_string);
             let why = why.unwrap_or_else(|| "the kernel log is not readable".to_owned());

@@ -59,6 +59,8 @@ pub struct GpuSummary {
     /// GPU memory that remained free throughout the recording.
     #[serde(rename = "unused_bytes")]
     pub unused: Option<Bytes>,
+    /// Mean SM utilization.
+    pub sm_percent: Option<Percent>,
     /// Share of time in which no kernel was running and no process was on the GPU.
     pub idle_percent: Option<Percent>,
     /// Share of time in which no kernel was running although a process held GPU memory.

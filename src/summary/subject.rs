@@ -130,6 +130,7 @@ impl GpuSummary {
         let energy = self.energy.map(|energy| Quantity::Joules(energy.joules));
         figures.extend([
             figure("unused_bytes", "never used", bytes(self.unused)),
+            figure("sm_percent", "mean SM", percent(self.sm_percent)),
             figure("idle_percent", "idle", percent(self.idle_percent)),
             figure("waiting_percent", "waiting", percent(self.waiting_percent)),
             figure("throttled_percent", "throttled", percent(self.throttled_percent)),

@@ -65,6 +65,8 @@ struct GpuTotals {
     used: Distribution,
     /// Time in milliseconds during which the utilization was known.
     known: u64,
+    /// Integral of the SM utilization, in percent times milliseconds.
+    sm: f64,
     idle: u64,
     waiting: u64,
     /// Time in milliseconds during which the throttle reasons were known.
@@ -202,6 +204,7 @@ impl Totals {
         }
         if let Some(sm) = gpu.sm.get() {
             totals.known += time.0;
+            totals.sm += sm.0 * time.0 as f64;
             let has_processes = gpu.processes.value().is_some_and(|list| !list.0.is_empty());
             match (sm.0 > 0.0, has_processes) {
                 (true, _) => {}
@@ -430,6 +433,7 @@ impl GpuTotals {
         self.idle += later.idle;
         self.waiting += later.waiting;
         self.throttle_known += later.throttle_known;
+        self.sm += later.sm;
         self.throttled += later.throttled;
         for (reason, time) in later.reasons {
             self.add_reason(reason, time);
@@ -455,6 +459,7 @@ impl GpuTotals {
             unused: self.total.and_then(|total| Some(Bytes(total.0.saturating_sub(used?.peak.0)))),
             idle_percent: share(self.idle, self.known),
             waiting_percent: share(self.waiting, self.known),
+            sm_percent: (self.known > 0).then(|| Percent(self.sm / self.known as f64)),
             throttled_percent: share(self.throttled, self.throttle_known),
             throttle_reasons: reasons,
             energy: (self.energy_time > 0).then_some(Energy {

@@ -650,8 +650,8 @@ fn doctor_says_what_works_and_what_each_call_costs() {
     assert_eq!(checks[0]["works"], true);
     let found = checks[0]["found"].as_str().unwrap();
     assert!(found.starts_with("version 580.159.03, 3 GPUs, answered in "), "{found}");
-    let terminal = checks.iter().find(|check| check["name"] == "terminal").unwrap();
-    assert_eq!(terminal["works"], false);
+    // The output is not a terminal, which is no fault.
+    assert!(checks.iter().all(|check| check["name"] != "terminal"));
     for name in ["colours", "characters", "clipboard (y)"] {
         let check = checks.iter().find(|check| check["name"] == name);
         assert!(check.is_some_and(|check| check["found"].is_string()), "{name}");
@@ -681,7 +681,9 @@ fn doctor_without_a_driver_says_what_would_help() {
     assert!(!fix.is_empty());
     let text = run(&fake, ["doctor"]);
     assert_eq!(text.code, Some(1));
-    assert!(text.out.contains(&format!("NO   NVIDIA driver              {found}")), "{}", text.out);
+    let words: Vec<&str> = text.out.split_whitespace().collect();
+    assert!(words.join(" ").contains(&format!("NO NVIDIA driver {found}")), "{}", text.out);
+    assert!(text.out.lines().all(|line| line.chars().count() <= 100), "{}", text.out);
     for line in fix {
         assert!(text.out.contains(line.as_str().unwrap()), "{}", text.out);
     }

@@ -79,7 +79,7 @@ fn oom() -> String {
 
 fn is_calm(screen: &vt100::Screen) -> bool {
     let shown = screen.contents();
-    shown.contains("live") && !shown.contains("d explain")
+    shown.contains("live") && shown.contains("No incidents since")
 }
 
 #[test]

@@ -18,7 +18,7 @@ use gputop_model::Millis;
 use gputop_model::host::PidNamespace;
 use serde::Serialize;
 
-use super::print::{print, print_json};
+use super::print::{print, print_json, width};
 use super::settings::{ConfigArgs, ConfigPath, Flags, SettingError, Settings, agent_options};
 use crate::collect;
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
@@ -27,6 +27,7 @@ use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
 use crate::collect::nvml::measure;
 use crate::collect::nvml::schedule::{Due, GROUPS};
 use crate::collect::nvml::sleep::PciGpu;
+use crate::export::explanation::lines::wrapped as wrapped_lines;
 use crate::user_files::DirectoryError;
 
 #[derive(Debug, clap::Args)]
@@ -105,7 +106,7 @@ fn print_report(args: &Args, report: &Report) -> Result<u8> {
     if args.json {
         print_json(report)?;
     } else {
-        print(&text(report))?;
+        print(&text(report, width()))?;
     }
     Ok(0)
 }
@@ -217,8 +218,16 @@ fn when(due: Due) -> String {
     }
 }
 
-fn text(report: &Report) -> String {
+/// Width of the names of checks, with the word before them.
+const INDENT: usize = 32;
+
+/// Formats the report. Findings are wrapped to `width` columns; commands are not.
+fn text(report: &Report, width: usize) -> String {
     use std::fmt::Write;
+    let wrapped = |text: &str, indent: usize| {
+        let lines = wrapped_lines(text, width.saturating_sub(indent).max(20));
+        lines.join(&format!("\n{:indent$}", ""))
+    };
     let mut out = format!("gputop {}\n\n", report.version);
     for check in &report.checks {
         let _ = writeln!(
@@ -226,7 +235,7 @@ fn text(report: &Report) -> String {
             "{:<4} {:<26} {}",
             if check.works { "ok" } else { "NO" },
             check.name,
-            check.found
+            wrapped(&check.found, INDENT)
         );
         for fix in &check.fix {
             let _ = writeln!(out, "{fix}");
@@ -238,7 +247,8 @@ fn text(report: &Report) -> String {
     let _ = writeln!(out, "\nNVML calls for each GPU, on one thread per GPU:");
     for call in &report.schedule {
         let cost = call.microseconds.map_or("-".into(), |us| format!("{us} us"));
-        let _ = writeln!(out, "{cost:>10}  {}\n            {}", call.name, call.when);
+        let name = wrapped(&call.name, 12);
+        let _ = writeln!(out, "{cost:>10}  {name}\n            {}", call.when);
     }
     out
 }

@@ -12,9 +12,10 @@ use crate::tui::tmux;
 
 pub(super) fn checks() -> Vec<Check> {
     let environment = TerminalEnvironment::read();
+    // A pipe has no size, and says nothing about the user's terminal.
     let size = crossterm::terminal::size().ok().filter(|_| has_terminal());
-    vec![
-        check_size(size),
+    let mut checks = Vec::from_iter(size.map(check_size));
+    checks.extend([
         check_colours(&environment),
         check_characters(environment.is_utf8()),
         match environment.clipboard() {
@@ -28,16 +29,13 @@ pub(super) fn checks() -> Vec<Check> {
                 "",
             ),
         },
-    ]
+    ]);
+    checks
 }
 
 const CLIPBOARD: &str = "clipboard (y)";
 
-fn check_size(size: Option<(u16, u16)>) -> Check {
-    let Some((width, height)) = size else {
-        let found = "stdout is not a terminal, so the dashboard cannot start; `once`, `record` and `explain` do not need one";
-        return Check::new("terminal", false, found, "");
-    };
+fn check_size((width, height): (u16, u16)) -> Check {
     let limit = if is_small(Rect::new(0, 0, width, height)) {
         ": too small for tables, which require 60x10"
     } else if width < 100 || height < 30 {
@@ -113,8 +111,7 @@ mod tests {
             })
         };
         for (check, works, fix) in [
-            (check_size(Some((40, 6))), true, ""),
-            (check_size(None), false, ""),
+            (check_size((40, 6)), true, ""),
             (colours("dumb", ""), false, "export TERM=xterm-256color"),
             (colours("screen", ""), true, "export COLORTERM=truecolor"),
             (colours("xterm", "truecolor"), true, ""),

@@ -1,7 +1,7 @@
 //! Formats explanations of incidents: FIX, AVOID, WHY, CHECK, LOG, WHERE and THEN, in this order. `explain`, `run` and
 //! the dashboard print the same text.
 
-mod lines;
+pub mod lines;
 mod markdown;
 mod quote;
 mod scene;

@@ -119,7 +119,7 @@ fn gpus(run: &RunSummary) -> Section {
         let mut row = vec![gpu.index.to_string(), size(gpu.total)];
         row.extend(three(gpu.used));
         row.push(size(gpu.unused));
-        let shares = [gpu.idle_percent, gpu.waiting_percent, gpu.throttled_percent];
+        let shares = [gpu.sm_percent, gpu.idle_percent, gpu.waiting_percent];
         row.extend(shares.map(percent));
         row.push(gpu.energy.map_or(ABSENT.into(), |e| energy(e.joules)));
         row.push(gpu.name.clone());
@@ -128,8 +128,7 @@ fn gpus(run: &RunSummary) -> Section {
     Section {
         title: "GPUs".into(),
         columns: [
-            "GPU", "TOTAL", "PEAK", "P95", "P50", "UNUSED", "IDLE", "WAIT", "THROT", "ENERGY",
-            "MODEL",
+            "GPU", "TOTAL", "PEAK", "P95", "P50", "UNUSED", "SM", "IDLE", "WAIT", "ENERGY", "MODEL",
         ]
         .map(SummaryColumn::from)
         .into(),

@@ -36,6 +36,10 @@ pub enum OpenError {
         "{name} is not a gputop recording: it starts with {begins}. Record one with `gputop record`"
     )]
     Foreign { name: String, begins: String },
+    #[error(
+        "{name} is not a recording. If it is a memory snapshot of PyTorch: gputop snapshot {name}"
+    )]
+    Pickle { name: String },
     #[error("{0} contains no readable frame, so there is nothing to play")]
     NoFrames(String),
     #[error(
@@ -145,6 +149,10 @@ impl Recording {
         }
         let Some((hello, after)) = read_hello(&contents).map_err(read)? else {
             let head = contents.piece(0, 8).map_err(read)?;
+            // Pickle protocols 2 to 5.
+            if let [0x80, 2..=5, ..] = head[..] {
+                return Err(OpenError::Pickle { name });
+            }
             let begins = describe(&head);
             return Err(OpenError::Foreign { name, begins });
         };
