@@ -666,3 +666,25 @@ fn a_virtual_gpu_shows_what_the_guest_can_read() {
     let terminal = dashboard(&fake).size(6, 40).start();
     terminal.wait_text("4.6 of 10.0 GiB");
 }
+
+#[test]
+fn performance_metrics_are_read_while_the_screen_of_a_gpu_is_open() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nsm = 100\ngpm = { 2 = 61.5, 5 = 40.2, 10 = 33.0, 20 = 100.0, 21 = 9216.0, 60 = 5.0, 61 = 7.0 }\n\
+         [[gpu]]\nsm = 100\nname = \"NVIDIA A100\"\n",
+    );
+    let terminal = dashboard(&fake).size(50, 200).start();
+    terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "100")]), "the GPUs");
+    assert_eq!(fake.calls().of("gpm_sample"), 0);
+    terminal.send("\r");
+    for words in ["SM active             62 %", "tensor cores active   40 %", "9664 MB/s"] {
+        terminal.wait_text(words);
+    }
+    // The slow calls for traffic are not made.
+    assert_eq!(fake.calls().of("pcie_throughput"), 0);
+    terminal.send("]");
+    terminal.wait_text("needs a Hopper GPU or later");
+    fake.wait_calls("traffic", |calls| calls.on("pcie_throughput", 1) > 0);
+    terminal.send("\x1b");
+    terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "100")]), "the overview");
+}

@@ -253,13 +253,22 @@ pub struct Pcie {
     pub max_width: Reading<u32>,
 }
 
-/// PCIe and NVLink traffic of one GPU, read only while its screen is open, because the calls take 2 to 40 ms.
+/// Values of one GPU that are read only while its screen is open. On GPUs before Hopper, the calls take 2 to 40 ms.
+///
+/// From Hopper on, the driver computes most of them from two samples of its counters (GPM). They are means over the time
+/// between two readings.
 #[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
     pub at: Mono,
-    /// Traffic from the GPU to the host, measured over NVML's 20 ms window.
+    /// Share of the time in which an SM had a warp, averaged over all SMs.
+    pub sm_active: Reading<Percent>,
+    /// Share of the time in which an SM used its tensor cores, averaged over all SMs.
+    pub tensor_active: Reading<Percent>,
+    /// Transfer rate of the device memory, as a share of its theoretical maximum.
+    pub memory_rate: Reading<Percent>,
+    /// Traffic from the GPU to the host. Without GPM, measured over NVML's 20 ms window.
     pub pcie_tx: Reading<BytesPerSecond>,
     pub pcie_rx: Reading<BytesPerSecond>,
     pub pcie_replays: Reading<u32>,
@@ -340,6 +349,9 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
         .dcgm("DCGM_FI_DEV_MEM_COPY_UTIL")
         .nvidia_smi(&["utilization.memory"])
         .column("BW%", 4, 8, "Share of time during which device memory was read or written."),
+    figure("sm_active", "SM active", Activity, WhileShown, traffic!(Percent, sm_active)),
+    figure("tensor_active", "tensor cores active", Activity, WhileShown, traffic!(Percent, tensor_active)),
+    figure("memory_rate", "bandwidth used", Activity, WhileShown, traffic!(Percent, memory_rate)),
     figure("encoder", "encoder", Activity, Slow, gpu!(Percent, encoder)).dcgm("DCGM_FI_DEV_ENC_UTIL")
         .nvidia_smi(&["utilization.encoder"]),
     figure("decoder", "decoder", Activity, Slow, gpu!(Percent, decoder)).dcgm("DCGM_FI_DEV_DEC_UTIL")

@@ -11,15 +11,17 @@ use gputop_model::{
     MigInstance, MilliJoules, MilliWatts, Mono, Percent, Pid, Reading, Reason, Throttle,
 };
 use gputop_peek::clock::now_wall;
-use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor,
     TemperatureThreshold,
 };
 use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper::{Device, Nvml};
 
 use super::raw::{self, ProcessList};
 use super::reason::{is_fatal, reading};
@@ -444,8 +446,79 @@ pub struct NvlinkCounters {
     rx_kib: u64,
 }
 
-/// Reads the values of a GPU that are shown only while its screen is open.
+/// Metrics of the driver's performance monitor (GPM), in the order of the request.
+const GPM_METRICS: [GpmMetricId; 7] = [
+    GpmMetricId::SmUtil,
+    GpmMetricId::AnyTensorUtil,
+    GpmMetricId::DramBwUtil,
+    GpmMetricId::PcieTxPerSec,
+    GpmMetricId::PcieRxPerSec,
+    GpmMetricId::NvlinkTotalTxPerSec,
+    GpmMetricId::NvlinkTotalRxPerSec,
+];
+
+/// Returns true if the driver computes metrics from samples of this GPU's counters, as it does from Hopper on.
+pub fn has_gpm(device: &Device<'_>) -> bool {
+    device.gpm_support().unwrap_or(false)
+}
+
+/// Reads the values that are shown only while the screen of a GPU with GPM is open. `last` is the previous sample.
+pub fn performance<'n>(
+    nvml: &'n Nvml,
+    device: &Device<'n>,
+    now: Mono,
+    last: &mut Option<GpmSample<'n>>,
+) -> Traffic {
+    let sample = device.gpm_sample();
+    let metrics = match (&*last, &sample) {
+        (Some(last), Ok(sample)) => {
+            let metrics = gpm_metrics_get(nvml, last, sample, &GPM_METRICS);
+            let values = metrics.map(|list| {
+                list.into_iter().map(|metric| reading(metric.map(|metric| metric.value)))
+            });
+            match values {
+                Ok(values) => values.collect(),
+                Err(error) => {
+                    vec![Reading::Missing(super::reason::missing(&error)); GPM_METRICS.len()]
+                }
+            }
+        }
+        (None, Ok(_)) => {
+            vec![Reading::missing(Reason::NotRead, "needs two readings"); GPM_METRICS.len()]
+        }
+        (_, Err(error)) => {
+            vec![Reading::Missing(super::reason::missing(error)); GPM_METRICS.len()]
+        }
+    };
+    *last = sample.ok();
+    let value = |at: usize| metrics.get(at).cloned().unwrap_or_default();
+    let share = |at: usize| match value(at) {
+        Reading::Value(share) if !(0.0..=100.5).contains(&share) => {
+            Reading::Missing(Reason::Implausible.into())
+        }
+        share => share.map(|share| Percent(share.min(100.0))),
+    };
+    // NVML's documentation and measurements agree on MiB/s for PCIe and NVLink.
+    let rate = |at: usize| value(at).map(|mib| BytesPerSecond((mib.max(0.0) * MIB) as u64));
+    Traffic {
+        at: now,
+        sm_active: share(0),
+        tensor_active: share(1),
+        memory_rate: share(2),
+        pcie_tx: rate(3),
+        pcie_rx: rate(4),
+        nvlink_tx: rate(5),
+        nvlink_rx: rate(6),
+        pcie_replays: reading(device.pcie_replay_counter()),
+        energy: reading(device.total_energy_consumption()).map(MilliJoules),
+    }
+}
+
+const MIB: f64 = 1_048_576.0;
+
+/// Reads the values that are shown only while the screen of a GPU without GPM is open.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<NvlinkCounters>) -> Traffic {
+    let no_gpm = || Reading::missing(Reason::Unsupported, "needs a Hopper GPU or later");
     // The driver counts 1000 bytes as a KB here (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
@@ -459,6 +532,9 @@ pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<NvlinkCounters>
     *last = counters.ok();
     Traffic {
         at: now,
+        sm_active: no_gpm(),
+        tensor_active: no_gpm(),
+        memory_rate: no_gpm(),
         pcie_tx: pcie(PcieUtilCounter::Send),
         pcie_rx: pcie(PcieUtilCounter::Receive),
         pcie_replays: reading(device.pcie_replay_counter()),

@@ -12,6 +12,7 @@ use gputop_model::gpu::Period;
 use gputop_model::{Gpu, GpuUuid, Health, HealthState, Memory, Millis, Reading, Reason};
 use gputop_peek::clock::now_mono;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::gpm::GpmSample;
 use nvml_wrapper::{Device, Nvml};
 
 use super::ReceiverClosed;
@@ -109,7 +110,7 @@ impl Worker {
         let device = self.find(&nvml)?;
         let mut reader = Reader::new();
         let mut opened = device::open(&device, self.index)?;
-        reader.read(&device, &mut opened, self.focused)?;
+        reader.read(&nvml, &device, &mut opened, self.focused)?;
         // Replace the last readings only after a successful read. Until then, they stay on the screen.
         self.gpu = opened;
         loop {
@@ -119,7 +120,7 @@ impl Worker {
             // Read the rarely changing values after the report, so that slow calls do not delay the first frame.
             reader.read_rare(&device, &mut self.gpu);
             self.wait_for_tick()?;
-            reader.read(&device, &mut self.gpu, self.focused)?;
+            reader.read(&nvml, &device, &mut self.gpu, self.focused)?;
         }
     }
 
@@ -182,7 +183,7 @@ impl Worker {
 }
 
 /// State for reading one open GPU, retained between ticks.
-struct Reader {
+struct Reader<'n> {
     processes: Timer,
     utilization: Timer,
     board: Timer,
@@ -199,9 +200,12 @@ struct Reader {
     has_mps: bool,
     newest_sample: u64,
     counters: Option<device::NvlinkCounters>,
+    /// True if the GPU has performance metrics. `None` before its screen was opened.
+    has_gpm: Option<bool>,
+    sample: Option<GpmSample<'n>>,
 }
 
-impl Reader {
+impl<'n> Reader<'n> {
     fn new() -> Self {
         let mut utilization = Timer::new(Group::ProcessUtilization);
         // Skip utilization in the first frame, which does not need it.
@@ -220,10 +224,18 @@ impl Reader {
             has_mps: false,
             newest_sample: 0,
             counters: None,
+            has_gpm: None,
+            sample: None,
         }
     }
 
-    fn read(&mut self, device: &Device<'_>, gpu: &mut Gpu, focused: bool) -> Result<(), NvmlError> {
+    fn read(
+        &mut self,
+        nvml: &'n Nvml,
+        device: &Device<'n>,
+        gpu: &mut Gpu,
+        focused: bool,
+    ) -> Result<(), NvmlError> {
         let now = now_mono();
         device::tick(device, gpu)?;
         let changed = gpu.memory != self.last_memory;
@@ -252,10 +264,13 @@ impl Reader {
                 device::utilization(device, gpu, self.newest_sample, &mut self.buffers);
             gpu.utilization_at = Some(now);
         }
-        if self.traffic.due(now.0, false, focused) {
+        if !focused {
+            (gpu.traffic, self.counters, self.sample) = (None, None, None);
+        } else if *self.has_gpm.get_or_insert_with(|| device::has_gpm(device)) {
+            // Cheap enough for every tick.
+            gpu.traffic = Some(device::performance(nvml, device, now, &mut self.sample));
+        } else if self.traffic.due(now.0, false, focused) {
             gpu.traffic = Some(device::traffic(device, now, &mut self.counters));
-        } else if !focused {
-            (gpu.traffic, self.counters) = (None, None);
         }
         Ok(())
     }

@@ -92,6 +92,8 @@ numbers! { calls!
     EventWait "event_wait",
     EventFree "event_free",
     GpmSupport "gpm_support",
+    GpmSample "gpm_sample",
+    GpmMetrics "gpm_metrics",
 }
 
 impl Call {

@@ -123,6 +123,8 @@ numbers! { gpu!
     /// KiB per second over all links.
     nvlink_tx: u64 = 0,
     nvlink_rx: u64 = 0,
+    /// Performance metrics by NVML's number: `{ 2 = 62.5 }` is an SM use of 62.5 %. Supported if there are any.
+    gpm: BTreeMap<String, f64> = BTreeMap::new(),
 
     /// Default: on if there are instances.
     mig_mode: Option<bool> = None,
