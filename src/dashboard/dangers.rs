@@ -12,26 +12,31 @@ use super::times::span_text;
 /// Time after which a GPU that does not answer is a danger. Shorter waits are common while the driver is busy.
 const MIN_SILENCE: Millis = Millis(5_000);
 
+/// Time until memory is full that leaves no time for anything else.
+const IMMINENT: Millis = Millis(60_000);
+
 /// A danger for a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Danger {
     pub gpu: GpuUuid,
     /// A sentence without a period.
     pub text: String,
-    /// [`Emphasis::Bad`] if the GPU has failed, and [`Emphasis::Warn`] if its memory is full soon.
     pub emphasis: Emphasis,
+    /// True unless there is time to look at an incident first.
+    pub is_imminent: bool,
 }
 
 /// Returns the dangers in the frame on the screen, most urgent first: lost GPUs, then those that do not answer, then those
 /// whose memory is full soon.
 pub fn dangers(host: &HostState) -> Vec<Danger> {
     let gpus = &host.frame.gpus;
-    let danger = |gpu: &Gpu, text: Option<String>, emphasis| {
-        Some(Danger { gpu: gpu.uuid.clone(), text: text?, emphasis })
+    let failed = |gpu: &Gpu, text: Option<String>| {
+        let (gpu, text, emphasis) = (gpu.uuid.clone(), text?, Emphasis::Bad);
+        Some(Danger { gpu, text, emphasis, is_imminent: true })
     };
-    let lost = gpus.iter().filter_map(|gpu| danger(gpu, lost(gpu, host), Emphasis::Bad));
-    let silent = gpus.iter().filter_map(|gpu| danger(gpu, silent(gpu, host), Emphasis::Bad));
-    let full = gpus.iter().filter_map(|gpu| danger(gpu, full(gpu, host), Emphasis::Warn));
+    let lost = gpus.iter().filter_map(|gpu| failed(gpu, lost(gpu, host)));
+    let silent = gpus.iter().filter_map(|gpu| failed(gpu, silent(gpu, host)));
+    let full = gpus.iter().filter_map(|gpu| full(gpu, host));
     lost.chain(silent).chain(full).collect()
 }
 
@@ -52,17 +57,20 @@ fn silent(gpu: &Gpu, host: &HostState) -> Option<String> {
         .then(|| format!("GPU {} has not answered for {}", gpu.index, span_text(time)))
 }
 
-fn full(gpu: &Gpu, host: &HostState) -> Option<String> {
+fn full(gpu: &Gpu, host: &HostState) -> Option<Danger> {
     let rows = &host.processes.all_rows;
-    let when = full_soon(rows, gpu)?;
+    let time = full_soon(rows, gpu)?;
     let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
     let growth = |row: &&ProcessRow| row.expected_growth();
     let fastest = rows.iter().filter(is_on_gpu).max_by(|a, b| growth(a).total_cmp(&growth(b)))?;
-    Some(format!(
-        "GPU {} {when}: {} {} grows by {} GiB/min",
+    let text = format!(
+        "GPU {} full in ~{}: {} {} grows by {} GiB/min",
         gpu.index,
+        span_text(time),
         fastest.program(),
         fastest.pid(),
         fastest.growth_text()?.trim_start_matches('+'),
-    ))
+    );
+    let is_imminent = time < IMMINENT;
+    Some(Danger { gpu: gpu.uuid.clone(), text, emphasis: Emphasis::Warn, is_imminent })
 }

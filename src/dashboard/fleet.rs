@@ -1,6 +1,7 @@
 //! A row of the host list.
 
 use gputop_model::frame::Frame;
+use gputop_model::gpu::{Gpu, HealthState};
 use gputop_model::host::Hello;
 use gputop_model::incident::Severity;
 use gputop_model::link::Link;
@@ -84,7 +85,10 @@ impl FleetRow {
 /// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` for different models.
 pub fn gpus_text(frame: &Frame) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
-    for gpu in &frame.gpus {
+    // A GPU that was lost before its name was read has none.
+    let is_known =
+        |gpu: &&Gpu| gpu.health.state != HealthState::Lost || gpu.memory.total.get().is_some();
+    for gpu in frame.gpus.iter().filter(is_known) {
         let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
         let name = name.strip_prefix("GeForce ").unwrap_or(name);
         match kinds.iter_mut().find(|(known, _)| known == name) {

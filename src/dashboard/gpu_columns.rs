@@ -50,7 +50,8 @@ impl GpuRow {
         let mut rows = Self::of_frame(frame);
         for row in &mut rows {
             let growth = holders.growth_note(row.gpu(), frame);
-            row.growth = growth.or_else(|| full_soon(processes, row.gpu()));
+            let full_soon = || full_soon(processes, row.gpu());
+            row.growth = growth.or_else(|| Some(format!("full in ~{}", span_text(full_soon()?))));
         }
         rows
     }
@@ -105,12 +106,11 @@ impl GpuRow {
     }
 }
 
-/// Returns `full in ~31s` if the steady growth of its processes will soon fill the GPU.
-pub(super) fn full_soon(processes: &[ProcessRow], gpu: &Gpu) -> Option<String> {
+/// Returns the time until the steady growth of its processes fills the GPU, if that is soon.
+pub(super) fn full_soon(processes: &[ProcessRow], gpu: &Gpu) -> Option<Millis> {
     let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
     let growth = processes.iter().filter(is_on_gpu).map(ProcessRow::expected_growth).sum();
-    let time = full_in(gpu.memory.free.get()?, growth)?;
-    Some(format!("full in ~{}", span_text(time)))
+    full_in(gpu.memory.free.get()?, growth)
 }
 
 fn label(row: &GpuRow, _: &TimeZone) -> Cell {

@@ -108,7 +108,9 @@ pub struct Group {
 /// The number of processes in a group, and sums over those that run.
 #[derive(Debug, Clone, Default)]
 struct Sums {
+    /// Number of running processes, and of exited ones.
     processes: usize,
+    exited: usize,
     vram: Option<Bytes>,
     /// True if the driver reports no memory size for at least one of the processes. The sum is then a lower bound.
     is_vram_partial: bool,
@@ -117,7 +119,6 @@ struct Sums {
     idle: Option<Bytes>,
     retries: Option<u64>,
     ooms: Option<u64>,
-    sm: Option<f64>,
     cpu: Option<f64>,
     rss: Option<Bytes>,
 }
@@ -130,18 +131,16 @@ impl Sums {
         let mut seen = HashSet::new();
         for row in rows {
             let is_new = seen.insert(row.id().key);
-            sums.processes += usize::from(is_new);
             if row.ended().is_some() {
+                sums.exited += usize::from(is_new);
                 continue;
             }
+            sums.processes += usize::from(is_new);
             match row.vram().get() {
                 Some(vram) => add(&mut sums.vram, vram),
                 None => sums.is_vram_partial = true,
             }
             sums.add_pools(row);
-            if let Some(sm) = row.sm().get() {
-                sums.sm = Some(sums.sm.unwrap_or(0.0) + sm.0);
-            }
             if is_new {
                 if let Some(cpu) = row.live_fact(|f| &f.cpu).get() {
                     sums.cpu = Some(sums.cpu.unwrap_or(0.0) + cpu.0);
@@ -211,7 +210,6 @@ impl Group {
             "IDLE" => size(sums.idle),
             "RETRY" => sums.retries.map(|n| n.to_string()),
             "OOM" => sums.ooms.map(|n| n.to_string()),
-            "SM%" => sums.sm.map(|sm| format!("{sm:.0}")),
             "CPU%" => sums.cpu.map(|cpu| format!("{cpu:.0}")),
             "RSS" => sums.rss.map(Bytes::short),
             "COMMAND" => Some(self.words()),
@@ -220,13 +218,17 @@ impl Group {
         Cell::new(text.unwrap_or_default(), Emphasis::Title)
     }
 
-    /// Returns the label of a group line: `- user ana (3)`, or `- user ana (3), 24.6 GiB idle` if its allocators cache more
-    /// than a GiB.
+    /// Returns the label of a group line: `- user ana (3)`, `- user ana (1, 3 exited)`, or `- user ana (3), 24.6 GiB idle` if
+    /// its allocators cache more than a GiB.
     pub fn words(&self) -> String {
         let mark = if self.folded { '+' } else { '-' };
         let idle = self.sums.idle.filter(|idle| *idle > Bytes::gib(1));
         let idle = idle.map_or_else(String::new, |idle| format!(", {} GiB idle", gib(idle)));
-        format!("{mark} {} ({}){idle}", self.title, self.sums.processes)
+        let exited = match self.sums.exited {
+            0 => String::new(),
+            exited => format!(", {exited} exited"),
+        };
+        format!("{mark} {} ({}{exited}){idle}", self.title, self.sums.processes)
     }
 }
 

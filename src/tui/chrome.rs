@@ -170,9 +170,6 @@ pub fn interval_text(interval: Millis) -> String {
     }
 }
 
-/// Age in milliseconds up to which an incident comes before memory that is full soon.
-const MAX_NEWS_AGE: i64 = 60_000;
-
 /// Content of the status line, the most urgent of what there is to say.
 enum Status<'a> {
     /// A text, with what a key does about it.
@@ -205,11 +202,8 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
         |danger: &Danger| unread.iter().any(|known| known.key.gpu.as_ref() == Some(&danger.gpu));
     let danger = dangers(&app.host).into_iter().find(|danger| !is_explained(danger));
     let incident = news(unread.iter().copied());
-    let is_new = incident.and_then(|incident| incident_time(incident)).is_some_and(|time| {
-        (0..=MAX_NEWS_AGE).contains(&app.host.now_time().0.saturating_sub(time.0))
-    });
     match (danger, incident) {
-        (Some(danger), Some(incident)) if is_new && danger.emphasis != Emphasis::Bad => {
+        (Some(danger), Some(incident)) if !danger.is_imminent => {
             return Status::Incident(incident);
         }
         (Some(danger), incident) => {
@@ -295,7 +289,7 @@ pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
         add(format!("{} lost", totals.lost), Role::Bad);
     }
     let known = |text: Option<String>| text.unwrap_or_else(|| absent.into());
-    add(format!("SM {}", known(totals.sm.map(|sm| format!("{sm:.0}%")))), Role::Text);
+    add(format!("SM {:>4}", known(totals.sm.map(|sm| format!("{sm:.0}%")))), Role::Text);
     let vram = totals.used.zip(totals.memory);
     let vram = vram.map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all)));
     add(format!("VRAM {}", known(vram)), Role::Text);
@@ -311,7 +305,7 @@ pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
         add(String::new(), Role::Text);
         let cores = host.cores.get().map_or_else(String::new, |cores| format!(" of {cores} cores"));
         add(
-            format!("CPU {}{cores}", known(host.cpu.get().map(|cpu| format!("{:.0}%", cpu.0)))),
+            format!("CPU {:>4}{cores}", known(host.cpu.get().map(|cpu| format!("{:.0}%", cpu.0)))),
             Role::Text,
         );
         let memory = host.memory_used.get().zip(host.memory_total.get());
@@ -346,7 +340,7 @@ pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
 /// Formats a size in whole GiB, or with a decimal below 10 GiB.
 fn whole_gib(size: Bytes) -> String {
     let decimals = usize::from(size.as_gib() < 9.95);
-    format!("{:.decimals$}", size.as_gib())
+    format!("{:>4.decimals$}", size.as_gib())
 }
 
 /// Formats power in kW.
@@ -500,7 +494,10 @@ impl Hint {
 /// Returns true if the action has an effect on the screen as it is now.
 fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
     match action {
-        Action::Signal => signal_targets::is_allowed(app).is_ok(),
+        Action::Signal => {
+            let has_target = screen.process(app).is_some() || !app.host.processes.tags.is_empty();
+            has_target && signal_targets::is_allowed(app).is_ok()
+        }
         Action::Connect => app.host.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
         // Hide these keys during playback: recordings contain no logs and no names of tensors, no stack can be read, the

@@ -262,12 +262,11 @@ fn heading(text: &str) -> Pieces {
 
 /// Explains the colours and shades of a memory bar.
 fn memory_bar(app: &App) -> Pieces {
-    const PARTS: [(MemoryPart, &str); 7] = [
-        (MemoryPart::Allocated, "tensors"),
-        (MemoryPart::Idle, "cache"),
+    const PARTS: [(MemoryPart, &str); 6] = [
+        (MemoryPart::Allocated, "allocated (tensors)"),
+        (MemoryPart::Idle, "idle (cache)"),
         (MemoryPart::Other, "other"),
-        (MemoryPart::Processes, "process"),
-        (MemoryPart::Unattributed, "unattributed"),
+        (MemoryPart::Unattributed, "unknown"),
         (MemoryPart::Driver, "driver"),
         (MemoryPart::Free, "free"),
     ];

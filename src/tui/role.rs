@@ -114,8 +114,9 @@ impl From<MemoryPart> for Role {
             MemoryPart::Allocated => Self::Allocated,
             MemoryPart::Idle => Self::Idle,
             MemoryPart::Other => Self::OtherVram,
-            MemoryPart::Unreadable | MemoryPart::Processes => Self::Processes,
-            MemoryPart::Unattributed => Self::Unattributed,
+            MemoryPart::Processes => Self::Processes,
+            // Nothing is known about what either contains.
+            MemoryPart::Unreadable | MemoryPart::Unattributed => Self::Unattributed,
             MemoryPart::Driver => Self::Driver,
             MemoryPart::Free => Self::Free,
         }

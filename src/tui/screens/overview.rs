@@ -40,6 +40,10 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
+        (
+            "memory bar",
+            "Parts of a GPU's memory that add up to its total, from left to right: allocated, idle, other, processes whose allocator is not readable, unattributed, driver, free.",
+        ),
         ("processes", "VRAM used by processes, as reported by the driver."),
         chrome::NVIDIA_SMI_HELP,
         (
@@ -448,6 +452,8 @@ impl Screen for Overview {
             Action::SortVram,
             Action::Theme,
             Action::Density,
+            Action::Group,
+            Action::Tag,
             Action::Signal,
             Action::NextPane,
             Action::Pause,

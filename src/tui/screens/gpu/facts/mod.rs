@@ -41,9 +41,18 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the facts about a GPU that has no values, because it is asleep or belongs to another job.
+/// Returns the facts about a GPU that has no values, because it is asleep, lost or belongs to another job.
 pub(super) fn identity_only(gpu: &Gpu) -> Vec<Fact> {
     let [health, uuid] = identity_facts(gpu);
+    let health = match health {
+        Fact::Value(name, text, ..) if gpu.health.state == HealthState::Lost => Fact::Prose(
+            name,
+            format!(
+                "The GPU is lost: {text}. Programs on it fail. Xids and the kernel log (sudo dmesg) say why; a reset or a reboot brings it back."
+            ),
+        ),
+        health => health,
+    };
     let bus =
         gpu.board.pci_bus.value().map(|bus| Fact::Value("PCI bus", bus.clone(), Role::Text, ""));
     [Some(health), Some(uuid), bus].into_iter().flatten().collect()
