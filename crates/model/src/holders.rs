@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::process::ProcessKey;
 use super::units::{Bytes, Millis, Mono};
 
+/// Time between two readings of a process's memory holders, on a screen and in a recording.
+pub const READING_INTERVAL: Millis = Millis(30_000);
 /// Maximum number of tensors listed per group of memory holders.
 pub const MAX_LISTED: usize = 64;
 /// Maximum number of groups. The smallest groups beyond the limit are merged into one group per class.

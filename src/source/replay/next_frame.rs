@@ -34,7 +34,7 @@ pub struct Reader {
     position: FramePosition,
     lines: Option<Lines>,
     next_frame: NextFrame,
-    /// Events recorded before the next frame, with their stacks and maps.
+    /// Events recorded before the next frame, with their stacks and maps, and the readings of memory holders.
     events: Vec<Update>,
     event_bytes: usize,
     /// The pool whose maps are read. Maps of other pools are skipped.
@@ -157,7 +157,10 @@ impl Reader {
                     return Ok(Some(frame));
                 }
                 Ok(Line::Update(
-                    update @ (Update::Event(_) | Update::Stacks(..) | Update::HolderSummary(_)),
+                    update @ (Update::Event(_)
+                    | Update::Stacks(..)
+                    | Update::HolderSummary(_)
+                    | Update::Holders(..)),
                 )) => {
                     self.add_event(update);
                 }
