@@ -3,6 +3,8 @@
 //!
 //! A reading searches the heap of a process for up to two seconds while the process runs, so only one request is
 //! pending, and each frame causes at most one. With many processes, each of them is read less often.
+//!
+//! Eight trainers with 53 groups of tensors each add 4 kB a minute to a recording, or 6 MB a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 

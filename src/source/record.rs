@@ -189,7 +189,7 @@ impl<W: Write> Recorder<W> {
     pub fn holders(&mut self, holders: &Holders) -> Result<(), RecordError> {
         let line = json_entry("holder_reading", &holders.clone().recorded());
         line.and_then(|line| {
-            // Omit a reading over the limit, because the limits on its parts allow more than any real program needs.
+            // Omit a reading over the limit. Only a reading with 256 groups of unusually long names is that long.
             if line.len() <= MAX_HOLDERS_BYTES {
                 self.write_reading(holders.at, &line)?.at.holders += 1;
             }

@@ -8,7 +8,7 @@ use gputop::dashboard::holders::HolderRow;
 use gputop::dashboard::host_state::HostState;
 use gputop::source::record::Recorder;
 use gputop_model::frame::Frame;
-use gputop_model::holders::{HolderGroup, Holders};
+use gputop_model::holders::{HolderClass, HolderGroup, Holders};
 use gputop_model::process::ProcessKey;
 use gputop_model::protocol::{Play, Update};
 use gputop_model::units::{Bytes, Mono};
@@ -17,7 +17,7 @@ use gputop_peek::memory::dump::Dump;
 use gputop_peek::torch::holders::read_recorded;
 
 use crate::support::replay_client::{PAUSED, ReplayClient, minute_of, start};
-use crate::support::training_day::{self, Day};
+use crate::support::training_day::{self, Day, Random};
 
 const TRANSFORMER: &str = include_str!("../data/holders/transformer.json");
 const HISTORY: &str = "trainer.history[*]";
@@ -186,17 +186,20 @@ fn a_reading_of_another_version_is_limited_and_damage_is_skipped() {
     assert_eq!(groups[1].len(), 256);
 }
 
+/// Returns a reading of a dump.
+fn read(folder: &Path) -> Holders {
+    let dump = Dump::from_bytes(&std::fs::read(folder.join("dump.zst")).unwrap()).unwrap();
+    let options = Options { time_limit: Duration::from_secs(120), ..Options::default() };
+    let never = AtomicBool::new(false);
+    read_recorded(&dump, &dump, &options, &|| Duration::ZERO, &never).unwrap()
+}
+
 /// Reads every dump of a program, and records each reading twice, as within a minute.
 #[test]
 fn a_reading_of_a_program_takes_few_bytes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(DUMPS);
     for program in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let dump = std::fs::read(program.join("dump.zst")).unwrap();
-        let dump = Dump::from_bytes(&dump).unwrap();
-        let options = Options { time_limit: Duration::from_secs(120), ..Options::default() };
-        let clock = || Duration::ZERO;
-        let never = AtomicBool::new(false);
-        let holders = read_recorded(&dump, &dump, &options, &clock, &never).unwrap();
+        let holders = read(&program);
         let (name, groups) = (program.file_name().unwrap(), holders.groups.len());
         let bytes = bytes_of([&holders, &holders]);
         println!("{name:?}: {groups} groups, {bytes:?} bytes");
@@ -205,6 +208,30 @@ fn a_reading_of_a_program_takes_few_bytes() {
     let first: Holders = serde_json::from_str(TRANSFORMER).unwrap();
     let bytes = bytes_of([&first, &reading(first.process, Mono(first.at.0 + 30_000), 1)]);
     println!("transformer: {} groups, {bytes:?} bytes", first.groups.len());
+}
+
+/// Records a minute of a training run on eight GPUs. Activations and variables change from reading to reading.
+#[test]
+fn the_names_of_eight_trainers_add_less_than_8_megabytes_to_a_day() {
+    let mut holders = read(&Path::new(DUMPS).join("python3.12-torch2.8.0"));
+    let mut recorder = Recorder::new(std::io::sink(), &training_day::hello()).unwrap();
+    let (before, mut random) = (recorder.bytes(), Random(7));
+    for (half_minute, gpu) in [0, 1].into_iter().flat_map(|half| (0..8).map(move |gpu| (half, gpu)))
+    {
+        (holders.process, holders.at) = (trainer(gpu), Mono(half_minute * 30_000));
+        let is_changing = |group: &&mut HolderGroup| {
+            matches!(group.class, HolderClass::SavedForBackward | HolderClass::Variable)
+        };
+        for group in holders.groups.iter_mut().filter(is_changing) {
+            group.count = random.between(1, 200).cast_unsigned();
+            group.bytes = Bytes(random.between(1, 16_000_000).cast_unsigned() * 512);
+            group.tensors[0].bytes = group.bytes;
+        }
+        recorder.holders(&holders).unwrap();
+    }
+    let bytes = recorder.bytes() - before;
+    println!("{} groups, {bytes} bytes a minute", holders.groups.len());
+    assert!(bytes * 60 * 24 < 8_000_000, "{bytes} bytes a minute");
 }
 
 /// Returns the number of bytes that each of two readings adds to a recording.
@@ -219,6 +246,7 @@ fn bytes_of(readings: [&Holders; 2]) -> [u64; 2] {
 
 #[cfg(target_os = "linux")]
 mod by_command {
+    use std::io::Read;
     use std::path::Path;
     use std::process::Stdio;
 
@@ -236,6 +264,14 @@ mod by_command {
         let terminal = replay.size(40, 160).start();
         terminal.wait_text("at its end");
         terminal
+    }
+
+    /// Returns the text of an unfinished recording.
+    fn text_of(file: &Path) -> String {
+        let mut text = Vec::new();
+        let file = std::fs::File::open(file).unwrap();
+        let _ = zstd::stream::read::Decoder::new(file).unwrap().read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     fn has_names(file: &Path) -> bool {
@@ -278,9 +314,8 @@ mod by_command {
         recorder.0.kill().unwrap();
         recorder.0.wait().unwrap();
         assert!(!has_names(&without));
-        let text = zstd::stream::decode_all(std::fs::File::open(&without).unwrap());
-        let text = text.unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&text).contains("model."));
+        assert!(text_of(&with).contains("model.") && text_of(&without).contains("\"frame\""));
+        assert!(!text_of(&without).contains("model."));
         let terminal = replay(&without);
         terminal.send("o");
         terminal
