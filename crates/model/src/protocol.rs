@@ -124,8 +124,7 @@ wire_forms! {
 
     // In recordings, which contain no failed readings.
     "stack", |stack: PythonStack| Self::Stacks(stack.process, Arc::new(Ok(stack)));
-    "holder_reading",
-        |holders: Holders| Self::Holders(holders.process, Arc::new(Ok(holders.recorded())));
+    "holder_reading", |holders: Holders| Self::Holders(holders.process, Arc::new(Ok(holders)));
 
     not sent: Self::Jump { .. }
         | Self::Past { .. }

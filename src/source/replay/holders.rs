@@ -5,6 +5,7 @@
 
 use gputop_model::protocol::{Line, Update};
 
+use super::next_frame::limited_holders;
 use super::player::Player;
 
 /// Maximum number of minutes to search for readings. A recorder reads each process every half minute, and the growth of
@@ -25,7 +26,8 @@ impl Player {
             // Stop at the first damaged line; data after it is unreadable.
             while let Ok(Some(line)) = lines.next() {
                 if line.starts_with(LINE_START)
-                    && let Ok(Line::Update(reading @ Update::Holders(..))) = Line::read(line)
+                    && let Ok(Line::Update(Update::Holders(_, reading))) = Line::read(line)
+                    && let Some(reading) = limited_holders(reading)
                 {
                     self.feed.wait_for_room();
                     self.feed.push(reading);
