@@ -32,6 +32,7 @@ use crate::collect::agent::Options;
 #[cfg(local)]
 use crate::collect::local;
 use crate::incident::{IncidentSink, WatchResult, Watcher};
+use crate::source::holder_schedule::HolderScheduler;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::map_schedule::{MapPeriod, MapScheduler};
 use crate::source::record::{RecordError, Recorder};
@@ -168,8 +169,8 @@ struct HostRecording {
     remote_incidents: RemoteIncidentEvents,
     frames: u64,
     is_disconnected: bool,
-    /// True if names of tensors may be recorded.
-    record_names: bool,
+    /// Requests the memory holders of processes. `None` if names of tensors must not be recorded.
+    holders: Option<HolderScheduler>,
     reported: Reported,
 }
 
@@ -196,7 +197,7 @@ impl HostRecording {
             remote_incidents,
             frames: 0,
             is_disconnected: false,
-            record_names,
+            holders: record_names.then(HolderScheduler::default),
             reported: Newest::new(MAX_REPORTED, MAX_REPORTED_BYTES),
         })
     }
@@ -230,6 +231,11 @@ impl HostRecording {
                 if let Some(request) = self.rounds.frame(&frame) {
                     self.source.send(request);
                 }
+                if let Some(request) =
+                    self.holders.as_mut().and_then(|holders| holders.frame(&frame))
+                {
+                    self.source.send(request);
+                }
                 self.frames += 1;
             }
             Update::Event(event) => recorder.event(&event)?,
@@ -247,10 +253,17 @@ impl HostRecording {
                 self.rounds.wrote(recorder.failure_map(&failed)?);
             }
             Update::HolderSummary(mut summary) => {
-                if !self.record_names {
+                if self.holders.is_none() {
                     Arc::make_mut(&mut summary).forget_names();
                 }
-                recorder.holders(&summary)?;
+                recorder.holder_summary(&summary)?;
+            }
+            Update::Holders(process, reading)
+                if self.holders.as_mut().is_some_and(|holders| holders.answered(process)) =>
+            {
+                if let Ok(holders) = &*reading {
+                    recorder.holders(holders)?;
+                }
             }
             Update::Stacks(_, stack) => {
                 if let Ok(stack) = &*stack {

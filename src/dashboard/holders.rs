@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gputop_model::frame::Frame;
 use gputop_model::gpu::Gpu;
 use gputop_model::holders::growth::{GroupGrowth, HolderGrowth};
-use gputop_model::holders::{GroupKey, HeldTensor, HolderGroup, Holders};
+use gputop_model::holders::{GroupKey, HeldTensor, HolderGroup, Holders, READING_INTERVAL};
 use gputop_model::memory_size;
 use gputop_model::process::ProcessKey;
 use gputop_model::reading::Missing;
@@ -15,15 +15,12 @@ use gputop_model::units::{Bytes, Millis};
 use crate::dashboard::holder_growth::growth_note;
 use crate::dashboard::pools::gpu_of;
 
-/// Time between two readings of a process's memory holders while a screen shows them.
-pub const READING_INTERVAL: Millis = Millis(30_000);
-
 /// Maximum age of a reading whose growth is noted on the overview. Older readings may be outdated, because no readings
 /// are taken after the holders screen is closed.
 const MAX_NOTE_AGE: Millis = Millis(2 * READING_INTERVAL.0);
 
-/// Maximum number of processes with retained readings.
-const MAX_PROCESSES: usize = 8;
+/// Maximum number of processes with retained readings. A recording sends the readings of all its processes.
+const MAX_PROCESSES: usize = 64;
 /// Maximum memory of the retained readings.
 const MAX_BYTES: usize = 8 << 20;
 
@@ -45,6 +42,8 @@ pub struct ProcessReading {
     pub rows: Vec<HolderRow>,
     /// The reason why the latest reading failed, or `None` if it succeeded.
     pub failure: Option<Missing>,
+    /// Approximate memory of the reading and of the sizes in `growth`.
+    bytes: usize,
 }
 
 impl HolderReadings {
@@ -57,6 +56,7 @@ impl HolderReadings {
             Ok(holders) => {
                 reading.growth.push(holders);
                 reading.rows = HolderRow::list(holders, &reading.growth);
+                reading.bytes = memory_size::of(holders) + reading.growth.memory_size();
                 reading.holders = holders.clone();
                 reading.failure = None;
             }
@@ -64,9 +64,8 @@ impl HolderReadings {
         }
         self.list.insert(0, reading);
         self.list.truncate(MAX_PROCESSES);
-        let bytes = |list: &[ProcessReading]| -> usize {
-            list.iter().map(|reading| memory_size::of(&reading.holders)).sum()
-        };
+        let bytes =
+            |list: &[ProcessReading]| -> usize { list.iter().map(|reading| reading.bytes).sum() };
         while self.list.len() > 1 && bytes(&self.list) > MAX_BYTES {
             self.list.pop();
         }
@@ -138,6 +137,8 @@ pub struct HolderRow {
     pub dtype: String,
     pub shape: String,
     pub growth: Option<GroupGrowth>,
+    /// True if the group's tensors are listed. A recording contains only their data types and shapes.
+    pub lists_tensors: bool,
 }
 
 impl HolderRow {
@@ -161,6 +162,7 @@ impl HolderRow {
                 group.common(HeldTensor::shape_text).unwrap_or_else(mixed)
             },
             growth: growth.of(group),
+            lists_tensors: group.tensors.iter().all(|tensor| tensor.address != 0),
         };
         holders.groups.iter().map(row).collect()
     }

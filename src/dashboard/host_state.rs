@@ -29,7 +29,7 @@ use gputop_model::units::{Bytes, Mono, UnixMillis};
 
 use super::exited::{ExitedProcess, ExitedProcesses};
 use super::fleet::FleetRow;
-use super::holders::HolderReadings;
+use super::holders::{HolderReadings, ProcessReading};
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
 use super::last_busy::LastBusy;
@@ -106,6 +106,20 @@ impl HostState {
     pub fn chart_memory(&self, gpu: &Gpu) -> Option<Bytes> {
         let host = || self.frame.host.as_ref()?.memory_total.get();
         gpu.memory.total.get().or_else(|| gpu.memory.is_shared_with_host().then(host).flatten())
+    }
+
+    /// Returns the reason why the recording being played has no reading of a process's memory holders at this time.
+    /// Returns `None` if it has one, and for a live host, which reads the holders on request.
+    pub fn missing_holders(&self, process: ProcessKey) -> Option<&'static str> {
+        let recording = self.recording.as_ref()?;
+        let reading = self.holders.of(process).and_then(ProcessReading::holders);
+        match reading {
+            Some(_) => None,
+            None if recording.position.has_holders => {
+                Some("this recording has no names of the process's tensors up to this time")
+            }
+            None => Some("this recording has no names of tensors: record with record_names = true"),
+        }
     }
 
     /// Returns the reason why the process table is empty.
@@ -229,6 +243,7 @@ impl HostState {
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
         self.forget_map();
         self.stacks.clear();
+        self.holders.clear();
         self.pool_history.clear();
         self.last_busy.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);

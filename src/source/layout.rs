@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! skippable 0x184D2A50   {"hello":{…}}                                    one line of JSON
-//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"stack":{…}} …     one minute of lines, one block per line
+//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"stack":{…}}  {"holder_reading":{…}} …     one minute of lines, one block per line
 //! skippable 0x184D2A51   {"offset":…,"start":…}  + zstd {"summary":…}     the note of that minute
 //! …                      another minute and its note
 //! skippable 0x184D2A5E   {"minutes":[…]}  + length + "gputopIX"           the index
@@ -44,6 +44,9 @@ pub const MAX_MINUTE_BYTES: u64 = 64 << 20;
 /// Maximum length of a recorded line. A reader skips a minute with a longer line instead of exhausting memory. The
 /// largest supported map takes 13 MiB.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
+/// Maximum length of a recorded reading of memory holders. A reading with 53 groups takes 14 KiB, and compressed 1 KiB or
+/// less.
+pub const MAX_HOLDERS_BYTES: usize = 256 << 10;
 /// Maximum length of a note, compressed or not.
 pub const MAX_NOTE_BYTES: u64 = 8 << 20;
 /// Maximum size of the events in a note.
@@ -63,6 +66,9 @@ pub struct Minute {
     /// Number of pool maps; 0 in files from versions without maps.
     #[serde(skip_serializing_if = "is_zero")]
     pub maps: u64,
+    /// Number of readings of memory holders; 0 in files from versions without such readings.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub holders: u64,
     /// Length of the note after the minute, including its header; 0 if there is no note.
     pub note: u64,
 }

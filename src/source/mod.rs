@@ -4,6 +4,7 @@
 //! A source yields [`Update`](gputop_model::protocol::Update)s and accepts [`Request`](gputop_model::protocol::Request)s. Screens,
 //! recorders and printers use only updates and requests, so they work the same for all three sources.
 
+pub mod holder_schedule;
 pub(crate) mod layout;
 pub mod map_schedule;
 pub mod record;

@@ -22,14 +22,14 @@ use std::path::{Path, PathBuf};
 use gputop_model::history::{Span, Summarize, Summary};
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::protocol::map_line::MapLine;
-use gputop_model::{Event, FailureMap, Frame, Hello, Mono, PoolMap, PythonStack};
+use gputop_model::{Event, FailureMap, Frame, Hello, Holders, Mono, PoolMap, PythonStack};
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
 use super::layout::{
-    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_LINE_BYTES, MAX_MINUTE_BYTES,
-    MAX_NOTE_EVENT_BYTES, MINUTE, Minute, MinuteNote, NOTE_MAGIC, SKIPPABLE_HEADER, WINDOW_LOG,
-    skippable_header,
+    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_HOLDERS_BYTES, MAX_LINE_BYTES,
+    MAX_MINUTE_BYTES, MAX_NOTE_EVENT_BYTES, MINUTE, Minute, MinuteNote, NOTE_MAGIC,
+    SKIPPABLE_HEADER, WINDOW_LOG, skippable_header,
 };
 use super::recording_file::{FileChange, PIPE_TIMEOUT, RecordingFile};
 
@@ -178,10 +178,24 @@ impl<W: Write> Recorder<W> {
         line.and_then(|line| self.write_line(stack.at, &line).map(drop)).map_err(write_failed)
     }
 
-    /// Writes a process's memory holders. They are read when an allocation fails or memory is nearly full.
-    pub fn holders(&mut self, summary: &HolderSummary) -> Result<(), RecordError> {
+    /// Writes the sums of a process's memory holders. They are read when an allocation fails or memory is nearly full.
+    pub fn holder_summary(&mut self, summary: &HolderSummary) -> Result<(), RecordError> {
         let line = json_entry("holder_summary", summary);
-        line.and_then(|line| self.write_line(summary.at, &line).map(drop)).map_err(write_failed)
+        line.and_then(|line| self.write_reading(summary.at, &line).map(drop)).map_err(write_failed)
+    }
+
+    /// Writes a reading of a process's memory holders without single tensors. The caller must have the user's permission
+    /// to store names of tensors.
+    pub fn holders(&mut self, holders: &Holders) -> Result<(), RecordError> {
+        let line = json_entry("holder_reading", &holders.clone().recorded());
+        line.and_then(|line| {
+            // Omit a reading over the limit. Only a reading with 256 groups of unusually long names is that long.
+            if line.len() <= MAX_HOLDERS_BYTES {
+                self.write_reading(holders.at, &line)?.at.holders += 1;
+            }
+            Ok(())
+        })
+        .map_err(write_failed)
     }
 
     /// Writes a pool map and returns the number of bytes written.
@@ -220,6 +234,12 @@ impl<W: Write> Recorder<W> {
             .and_then(|()| self.out.flush())
             .map_err(write_failed)?;
         Ok(self.out)
+    }
+
+    /// Writes a reading that started at `at`. The minute may have started since then, because a reading takes seconds.
+    fn write_reading(&mut self, at: Mono, line: &[u8]) -> io::Result<&mut OpenMinute> {
+        let start = self.minute.as_ref().map(|minute| minute.at.start);
+        self.write_line(start.map_or(at, |start| start.max(at)), line)
     }
 
     fn write_line(&mut self, at: Mono, line: &[u8]) -> io::Result<&mut OpenMinute> {

@@ -16,6 +16,7 @@ use super::action::Action;
 use super::app::App;
 use super::guide::Guide;
 use super::screen::Screen;
+use super::screens::memory::MemoryScreen;
 use super::theme::Role;
 use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right};
 use super::{probe_question, signal_targets};
@@ -26,6 +27,7 @@ use crate::dashboard::incidents::{ListedIncident, incident_time, news};
 use crate::dashboard::pools::{first_fix, unread_text};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::recording::Recording;
+use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::times::span_text;
 use crate::dashboard::totals::GpuTotals;
 use crate::export::explanation::program;
@@ -491,6 +493,14 @@ impl Hint {
     }
 }
 
+/// Returns the process row under the cursor. If a GPU is under the cursor, returns its largest process, preferring
+/// processes with a known pool.
+pub fn process_under_cursor<'a>(screen: &dyn Screen, app: &'a App) -> Option<&'a ProcessRow> {
+    let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
+    let largest = || MemoryScreen::largest(&app.host.processes.all_rows, &gpu()?);
+    screen.process(app).or_else(largest)
+}
+
 /// Returns true if the action has an effect on the screen as it is now.
 fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
     match action {
@@ -500,11 +510,15 @@ fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
         }
         Action::Connect => app.host.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
-        // Hide these keys during playback: recordings contain no logs and no names of tensors, no stack can be read, the
-        // incidents are not stored, and there is another pause key.
-        Action::Log | Action::Holders | Action::Stack | Action::Wrong | Action::Pause => {
-            app.host.recording.is_none()
+        // A recording may contain readings, but cannot take another one.
+        Action::Holders if app.host.recording.is_some() => {
+            let process = process_under_cursor(screen, app).map(|row| row.id().key);
+            screen.holders().is_none()
+                && process.is_some_and(|process| app.host.missing_holders(process).is_none())
         }
+        // Hide these keys during playback: recordings contain no logs, no stack can be read, the incidents are not
+        // stored, and there is another pause key.
+        Action::Log | Action::Stack | Action::Wrong | Action::Pause => app.host.recording.is_none(),
         // The keys that skip ten seconds are listed instead.
         Action::ScrollBack => app.host.recording.is_none(),
         _ => screen.has_use_for(action, app),

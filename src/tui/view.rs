@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use gputop_model::document::{Document, EndedProcess, Shown};
 use gputop_model::gpu::HealthState;
+use gputop_model::holders::READING_INTERVAL;
 use gputop_model::incident::Incident;
 use gputop_model::process::ProcessKey;
 use gputop_model::protocol::{Play, Request};
@@ -37,7 +38,6 @@ use super::widgets::cells::{put_line, replace_non_ascii};
 use super::{chrome, copy_text};
 use crate::dashboard::filter::Filter;
 use crate::dashboard::groups::Grouping;
-use crate::dashboard::holders::READING_INTERVAL;
 use crate::dashboard::incidents::{ListedIncident, news};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
@@ -430,13 +430,9 @@ impl View {
         Effect::Message(format!("processes: {words}{keys}"))
     }
 
-    /// Returns the process row under the cursor, or the reason why there is none. If a GPU is under the cursor, returns its
-    /// largest process, preferring processes with a known pool.
+    /// Returns the process row under the cursor, or the reason why there is none.
     fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
-        let screen = self.top();
-        let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
-        let largest = || MemoryScreen::largest(&app.host.processes.all_rows, &gpu()?);
-        screen.process(app).or_else(largest).ok_or_else(|| NO_PROCESS.to_owned())
+        chrome::process_under_cursor(self.top(), app).ok_or_else(|| NO_PROCESS.to_owned())
     }
 
     fn open_memory(&mut self, app: &mut App) -> Effect {
@@ -445,7 +441,12 @@ impl View {
 
     /// Opens the screen with the memory holders of the process. [`Self::follow`] requests the data.
     fn open_holders(&mut self, app: &mut App) -> Effect {
-        self.process(app).map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key)))).into()
+        let open = |row: &ProcessRow| {
+            let process = row.id().key;
+            app.host.missing_holders(process).map_or(Ok(()), |why| Err(why.to_owned()))?;
+            Ok(Effect::Open(Box::new(HoldersScreen::new(process))))
+        };
+        self.process(app).and_then(open).into()
     }
 
     /// Requests the process's Python stack, and opens a screen that shows it.
@@ -596,8 +597,11 @@ impl View {
     }
 
     /// Requests a holder reading when a holder screen opens, and again after [`READING_INTERVAL`]. Cancels the request
-    /// when the last holder screen closes.
+    /// when the last holder screen closes. A recording sends its readings without a request.
     fn wanted_holders(&mut self, app: &App) -> Option<Request> {
+        if app.host.recording.is_some() {
+            return None;
+        }
         let wanted = self.stack.iter().rev().find_map(|screen| screen.holders());
         let now = app.host.frame.mono;
         let (requested, at) = self.holders;

@@ -153,6 +153,11 @@ fn hostile_lines() -> Vec<(&'static str, String)> {
             "threads of a stack",
             format!("{{\"stack\":{{\"threads\":[{}]}}}}\n", repeated("{},", many)),
         ),
+        (
+            "groups of a reading of holders",
+            format!("{{\"holder_reading\":{{\"groups\":[{}]}}}}\n", repeated("{},", many)),
+        ),
+        ("readings of many holders of many processes", holder_readings()),
         ("deep nesting", format!("{{\"later\":{}\n", "[".repeat(3 * many))),
         ("deep nesting of objects", frame(&format!("\"gpus\":{}", "[{\"mig\":".repeat(many / 3)))),
         (
@@ -180,6 +185,20 @@ fn hostile_lines() -> Vec<(&'static str, String)> {
         ("large Xids", events("\"kind\":\"xid\",\"text\"", 2_000_000)),
         ("large exits", events("\"kind\":\"exit\",\"later\"", 2_000_000)),
     ]
+}
+
+/// Returns readings of two hundred processes, in which each name has the maximum length.
+fn holder_readings() -> String {
+    let name = "x".repeat(196);
+    let group = |n| format!("{{\"name\":\"{name}{n:04}\",\"bytes\":{n}}},");
+    let groups = repeated(&(0..1_000).map(group).collect::<String>(), 1);
+    let reading = |n| {
+        let process = format!("{{\"pid\":{},\"start\":1}}", n % 200);
+        format!(
+            "{{\"holder_reading\":{{\"process\":{process},\"at\":{n},\"groups\":[{groups}]}}}}\n"
+        )
+    };
+    (0..600).map(reading).collect()
 }
 
 /// Returns a hundred events of as many processes. Their observation ends with a text of this length.

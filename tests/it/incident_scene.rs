@@ -268,7 +268,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
             recorder.event(&event).unwrap();
             recorder.stack(&stack).unwrap();
             recorder.failure_map(&failed).unwrap();
-            recorder.holders(&holders).unwrap();
+            recorder.holder_summary(&holders).unwrap();
         }
     }
     let mut seen = start(recorder.finish().unwrap(), PAUSED);

@@ -67,6 +67,8 @@ mod probe;
 #[cfg(target_os = "linux")]
 mod protocol;
 #[cfg(target_os = "linux")]
+mod recorded_holders;
+#[cfg(target_os = "linux")]
 mod recorded_hosts;
 mod recorded_maps;
 #[cfg(target_os = "linux")]

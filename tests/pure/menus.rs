@@ -202,7 +202,7 @@ fn a_gpu_screen_shows_what_fits_for_a_new_process() {
 }
 
 #[test]
-fn recordings_do_not_offer_names_of_tensors_and_stacks() {
+fn recordings_without_names_of_tensors_offer_neither_holders_nor_stacks() {
     let app = |live| {
         let palette = gputop::tui::theme::Palette::None;
         screen_fixture::app_at(screen_fixture::DEMO, 118, palette, false, live)

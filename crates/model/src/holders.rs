@@ -8,8 +8,10 @@
 pub mod estimate;
 pub mod growth;
 pub mod purpose;
+mod recorded;
 pub mod summary;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::process::ProcessKey;
 use super::units::{Bytes, Millis, Mono};
 
+/// Time between two readings of a process's memory holders, on a screen and in a recording.
+pub const READING_INTERVAL: Millis = Millis(30_000);
 /// Maximum number of tensors listed per group of memory holders.
 pub const MAX_LISTED: usize = 64;
 /// Maximum number of groups. The smallest groups beyond the limit are merged into one group per class.
@@ -169,6 +173,41 @@ impl Holders {
             group.tensors.truncate(kept);
         }
     }
+}
+
+/// Sorts groups by size. If there are more than `max`, merges the smallest ones into one group per device and class.
+pub fn merge_smallest(mut groups: Vec<HolderGroup>, max: usize) -> Vec<HolderGroup> {
+    let by_size = |a: &HolderGroup, b: &HolderGroup| {
+        b.bytes.cmp(&a.bytes).then_with(|| (a.class, &a.name).cmp(&(b.class, &b.name)))
+    };
+    groups.sort_by(by_size);
+    if groups.len() <= max {
+        return groups;
+    }
+    let classes: BTreeSet<(u32, HolderClass)> =
+        groups.iter().map(|group| (group.ordinal, group.class)).collect();
+    let rest = groups.split_off(max.saturating_sub(classes.len()));
+    let mut joined: BTreeMap<(u32, HolderClass), HolderGroup> = BTreeMap::new();
+    for group in rest {
+        let into = joined.entry((group.ordinal, group.class)).or_insert_with(|| HolderGroup {
+            ordinal: group.ordinal,
+            class: group.class,
+            ..HolderGroup::default()
+        });
+        into.count = into.count.saturating_add(group.count);
+        into.bytes.0 = into.bytes.0.saturating_add(group.bytes.0);
+        into.tensors.extend(group.tensors);
+        keep_largest(&mut into.tensors);
+    }
+    groups.extend(joined.into_values());
+    groups.sort_by(by_size);
+    groups
+}
+
+/// Sorts tensors by size, and removes the smallest ones beyond [`MAX_LISTED`].
+pub fn keep_largest(tensors: &mut Vec<HeldTensor>) {
+    tensors.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    tensors.truncate(MAX_LISTED);
 }
 
 /// Parts of the names of data types in which weights are stored after quantization.

@@ -7,7 +7,7 @@
 //! ```text
 //! {"hello":{…}}  {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"map":{…},"failed_since":90412}
 //! {"holder_summary":{…}}
-//! {"stack":{…}}                                                             in recordings
+//! {"stack":{…}}  {"holder_reading":{…}}                                    in recordings
 //! {"reply":{"detail":{"process":{…},"is":{…}}}}                             on connections
 //! {"request":{"interval":500}}  {"frames":12}  {"incident":"01kq3v7-x2c9"}  to a remote agent
 //! ```
@@ -59,7 +59,8 @@ pub enum Update {
     /// The reply to [`Request::Stacks`], or a Python stack read when memory reached a new maximum or an allocation
     /// failed.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
-    /// The reply to [`Request::Holders`]. Never recorded, because tensor names are private.
+    /// The reply to [`Request::Holders`]. Tensor names are private, so it is recorded only at the user's request, in the
+    /// form of [`Holders::recorded`].
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
     /// Memory holders read because an allocation failed, or because the GPU's memory was nearly full.
     HolderSummary(Arc<HolderSummary>),
@@ -123,6 +124,7 @@ wire_forms! {
 
     // In recordings, which contain no failed readings.
     "stack", |stack: PythonStack| Self::Stacks(stack.process, Arc::new(Ok(stack)));
+    "holder_reading", |holders: Holders| Self::Holders(holders.process, Arc::new(Ok(holders)));
 
     not sent: Self::Jump { .. }
         | Self::Past { .. }
@@ -242,6 +244,8 @@ pub struct Position {
     pub paused: bool,
     /// True once the last frame has been shown.
     pub at_end: bool,
+    /// True if the recording contains readings of the memory holders.
+    pub has_holders: bool,
 }
 
 /// A parsed protocol line.

@@ -58,6 +58,7 @@ pub struct Recording {
     after_damage: BTreeSet<u64>,
     /// True if the recording has an index, so that its last minute is complete.
     is_finished: bool,
+    has_holders: bool,
 }
 
 impl Recording {
@@ -170,11 +171,28 @@ impl Recording {
         if minutes.iter().all(|m| m.frames == 0) {
             return Err(OpenError::NoFrames(name));
         }
-        Ok(Self { contents, hello, minutes, after_damage, is_finished })
+        let has_holders = minutes.iter().any(|minute| minute.holders > 0);
+        Ok(Self { contents, hello, minutes, after_damage, is_finished, has_holders })
     }
 
     pub(super) fn lines(&self, minute: &Minute) -> Result<Lines, DamagedMinute> {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
+    }
+
+    /// Returns the minutes before a minute, newest first, up to the start of the boot.
+    pub(super) fn of_same_boot_before(&self, minute: usize) -> impl Iterator<Item = &Minute> {
+        let mut later = self.minutes.get(minute).map_or(Mono(0), |minute| minute.start);
+        let before = self.minutes.get(..minute).unwrap_or_default().iter().rev();
+        before.take_while(move |minute| {
+            let is_before = minute.start <= later;
+            later = minute.start;
+            is_before
+        })
+    }
+
+    /// Returns true if the recording contains readings of memory holders.
+    pub(super) fn has_holders(&self) -> bool {
+        self.has_holders
     }
 
     /// Returns the note of a minute and subtracts its memory from `room`. Returns `None` if there is no note, or if the

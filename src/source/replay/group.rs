@@ -345,13 +345,14 @@ impl Group {
         self.position_sent_at = Instant::now();
         (0..self.members.len()).for_each(|at| self.send_position_to(at));
         let of_list = |wall: Wall| Mono(u64::try_from(wall - self.start).unwrap_or(0));
-        self.list_feed.push(self.position(of_list));
+        self.list_feed.push(self.position(false, of_list));
     }
 
     fn send_position_to(&mut self, at: usize) {
         self.members[at].send_link(self.now);
         let member = &self.members[at];
-        member.player.feed.push(self.position(|wall| member.monotonic(wall)));
+        let has_holders = member.player.reader.recording.has_holders();
+        member.player.feed.push(self.position(has_holders, |wall| member.monotonic(wall)));
     }
 
     /// Converts a host list time, which is measured from the start of the recordings, to wall time.
@@ -359,7 +360,7 @@ impl Group {
         self.start.saturating_add(i64::try_from(monotonic.0).unwrap_or(i64::MAX))
     }
 
-    fn position(&self, monotonic: impl Fn(Wall) -> Mono) -> Update {
+    fn position(&self, has_holders: bool, monotonic: impl Fn(Wall) -> Mono) -> Update {
         Update::Position(Position {
             start: monotonic(self.start),
             end: monotonic(self.end),
@@ -367,6 +368,7 @@ impl Group {
             speed: self.speed,
             paused: self.paused,
             at_end: matches!(self.next(), NextStep::End),
+            has_holders,
         })
     }
 }

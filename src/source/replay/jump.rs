@@ -37,7 +37,7 @@ fn missing_reason(request: &Request) -> Missing {
         ),
         Request::Holders(_) => (
             Reason::NotRead,
-            "recordings do not contain the names of tensors, which are private data of the program. `gputop memory PID` reads those of a running process",
+            "a recording contains the names of tensors only from the times at which they were recorded, with `record_names = true`",
         ),
         Request::Log(_) | Request::Watch { .. } => {
             (Reason::NotRead, "recordings contain only excerpts from logs")
@@ -190,6 +190,7 @@ impl Player {
         let (minute, until) = target.resolve(&self.reader.recording);
         let first = self.first_minute(minute);
         self.send_jump(first);
+        self.send_earlier_holders(first);
         self.reader.seek(first);
         self.shown = None;
         self.is_map_sent = false;

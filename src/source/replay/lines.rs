@@ -59,6 +59,7 @@ pub struct TimedLine {
     pub from: u32,
     pub frame: Option<FrameTime>,
     pub map: Option<IgnoredAny>,
+    pub holder_reading: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]

@@ -97,13 +97,8 @@ fn missing_map(recording: &Recording) -> Missing {
 
 /// Returns the newest map of a pool, searching backward from the given minute.
 fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> Option<PoolMap> {
-    let mut later = recording.minutes.get(minute)?.start;
-    let same_boot = recording.minutes[..minute].iter().rev().take_while(|m| {
-        let is_before = m.start <= later;
-        later = m.start;
-        is_before
-    });
-    same_boot.filter(|minute| minute.maps > 0).take(MAX_MINUTES).find_map(|minute| {
+    let minutes = recording.of_same_boot_before(minute);
+    minutes.filter(|minute| minute.maps > 0).take(MAX_MINUTES).find_map(|minute| {
         let mut lines = recording.lines(minute).ok()?;
         let mut newest = None;
         // Stop at the first damaged line; data after it is unreadable.

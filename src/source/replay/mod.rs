@@ -2,7 +2,7 @@
 //!
 //! A jump sends everything that a screen would show if it had been open all along: summaries and events of the
 //! preceding hour, and the frames of the current minute. Only that minute is read, plus earlier minutes if it does not
-//! contain the map of the selected pool. Only the next frame is buffered. Earlier data is sent in 15-minute steps when
+//! contain the map of the selected pool, and the last minutes with names of tensors. Only the next frame is buffered. Earlier data is sent in 15-minute steps when
 //! the charts need it ([`Play::Past`](gputop_model::protocol::Play::Past)). The cost of a jump and the memory use therefore do
 //! not depend on the recording's length. Damage affects only the damaged seconds: a notice reports the damage, and
 //! playback continues after it.
@@ -10,6 +10,7 @@
 mod contents;
 mod file;
 mod group;
+mod holders;
 mod jump;
 mod lines;
 mod maps;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gputop_model::protocol::map_line::MapLine;
 use gputop_model::protocol::{Line, Update};
-use gputop_model::{Frame, Mono, PoolMap, ProcessKey};
+use gputop_model::{Frame, Holders, Missing, Mono, PoolMap, ProcessKey};
 
 use super::file::Recording;
 use super::lines::{DamagedMinute, Lines};
@@ -34,7 +34,7 @@ pub struct Reader {
     position: FramePosition,
     lines: Option<Lines>,
     next_frame: NextFrame,
-    /// Events recorded before the next frame, with their stacks and maps.
+    /// Events recorded before the next frame, with their stacks and maps, and the readings of memory holders.
     events: Vec<Update>,
     event_bytes: usize,
     /// The pool whose maps are read. Maps of other pools are skipped.
@@ -161,6 +161,9 @@ impl Reader {
                 )) => {
                     self.add_event(update);
                 }
+                Ok(Line::Update(Update::Holders(_, reading))) => {
+                    limited_holders(reading).into_iter().for_each(|update| self.add_event(update));
+                }
                 Ok(Line::Map(map)) => self.add_map(map),
                 Ok(Line::Update(_) | Line::Unknown) => {}
                 Err(_) => self.report_damage(),
@@ -217,6 +220,13 @@ impl Reader {
             minutes_and_seconds(at.unwrap_or(start), start)
         ));
     }
+}
+
+/// Returns a recorded reading within the limits of recordings, because a file can contain anything. Returns `None` for a
+/// failed reading, which no recorder writes.
+pub fn limited_holders(reading: Arc<Result<Holders, Missing>>) -> Option<Update> {
+    let holders = Arc::unwrap_or_clone(reading).ok()?.recorded();
+    Some(Update::Holders(holders.process, Arc::new(Ok(holders))))
 }
 
 fn minutes_and_seconds(at: Mono, start: Mono) -> String {

@@ -214,6 +214,7 @@ impl Player {
             speed: self.speed,
             paused: self.paused,
             at_end: matches!(self.reader.next_frame(), NextFrame::End),
+            has_holders: self.reader.recording.has_holders(),
         })
     }
 

@@ -229,8 +229,10 @@ fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
     while *budget > before - lines.left()
         && let Ok(Some(line)) = lines.next()
     {
-        let Ok(TimedLine { from: 0, frame, map }) = serde_json::from_slice(line) else { continue };
+        let Ok(line) = serde_json::from_slice(line) else { continue };
+        let TimedLine { from: 0, frame, map, holder_reading } = line else { continue };
         minute.maps += u64::from(map.is_some());
+        minute.holders += u64::from(holder_reading.is_some());
         let Some(frame) = frame else { continue };
         if minute.frames == 0 {
             minute.start = frame.mono;

@@ -45,6 +45,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
 
     fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
+            Action::Holders if app.host.recording.is_some() => Effect::Done,
             Action::Holders => Effect::Request(Request::Holders(self.holders())),
             action => self.list.act(action, app, R::table_area(self, app, body)),
         }
@@ -81,7 +82,9 @@ impl<R: HolderList> Screen for HolderScreen<R> {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        self.list.has_use_for(action, app)
+        // A recording lists no single tensors, and cannot take another reading.
+        let is_live_only = matches!(action, Action::Open | Action::Holders);
+        (!is_live_only || app.host.recording.is_none()) && self.list.has_use_for(action, app)
     }
 
     fn def(&self) -> &'static ScreenDef {

@@ -18,6 +18,7 @@ use crate::dashboard::sizes::percent_words;
 use crate::dashboard::table::{Column, Hidden};
 use crate::dashboard::times::span_text;
 use crate::export::holders::{advice_lines, estimates, sentence, state_text};
+use crate::export::probe::sentence as capitalized;
 use crate::export::tables;
 use crate::export::text_width::columns;
 use crate::tui::action::Action;
@@ -84,9 +85,10 @@ impl ListRow for HolderRow {
 
     fn act(&self, _index: usize, action: Action) -> Effect {
         match action {
-            Action::Open => {
+            Action::Open if self.lists_tensors => {
                 Effect::Open(Box::new(HolderGroupScreen::new((self.process, self.key.clone()))))
             }
+            Action::Open => Effect::Message("recordings contain no single tensors".into()),
             _ => Effect::Ignored,
         }
     }
@@ -244,7 +246,9 @@ impl HolderList for HolderRow {
         let Some(reading) = screen.reading(app) else {
             let below = row(margin(area), area.y.saturating_add(1));
             if area.height > 1 {
-                put_line(buffer, below, "Reading tensor names", Role::Dim, theme);
+                let missing = app.host.missing_holders(screen.subject).map(capitalized);
+                let text = missing.unwrap_or_else(|| "Reading tensor names".into());
+                put_line(buffer, below, &text, Role::Dim, theme);
             }
             return;
         };

@@ -42,6 +42,7 @@ pub fn app_at(
         speed: 1.0,
         paused: true,
         at_end: target >= end,
+        has_holders: false,
     };
     let recording = (!live).then(|| Recording {
         name: "demo".into(),

@@ -87,6 +87,12 @@ impl HolderGrowth {
         });
     }
 
+    /// Returns the approximate memory of the retained sizes in bytes.
+    pub fn memory_size(&self) -> usize {
+        let keys = self.readings.iter().flat_map(|reading| reading.sizes.keys());
+        keys.map(|key| size_of::<(GroupKey, Size)>() + key.name.len()).sum()
+    }
+
     /// Returns a group's change since the previous reading, or `None` if there is no previous reading or the newest
     /// reading was incomplete.
     pub fn of(&self, group: &HolderGroup) -> Option<GroupGrowth> {

@@ -82,6 +82,7 @@ impl Queue {
                     | Update::Stacks(..)
                     | Update::FailureMap(_)
                     | Update::HolderSummary(_)
+                    | Update::Holders(..)
             ) && !is_map(update)
         });
     }
@@ -196,7 +197,7 @@ impl Feed {
             Update::Stacks(..) => queue.make_room(kind, MAX_STACKS),
             Update::FailureMap(_) => queue.make_room(kind, MAX_FAILURE_MAPS),
             Update::HolderSummary(_) => queue.make_room(kind, MAX_HOLDER_SUMMARIES),
-            Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
+            Update::Position(_) | Update::Link(_) | Update::Log(_) => {
                 queue.discard(|u| discriminant(u) == kind);
             }
             update if is_map(update) => queue.discard(is_map),

@@ -1,9 +1,11 @@
 //! Assigns every allocated block to a holder, and groups the blocks by their holders' names.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use gputop_model::holders::{HeldTensor, HolderClass, HolderGroup, MAX_GROUPS, MAX_LISTED};
+use gputop_model::holders::{
+    HeldTensor, HolderClass, HolderGroup, MAX_GROUPS, MAX_LISTED, keep_largest, merge_smallest,
+};
 use gputop_model::pool::{BlockState, PoolKind, PoolMap};
 use gputop_model::units::Bytes;
 
@@ -194,7 +196,7 @@ impl BlockAssignment {
         }
         let mut groups: Vec<HolderGroup> = groups.into_values().collect();
         groups.iter_mut().for_each(|group| keep_largest(&mut group.tensors));
-        (bounded(groups), allocated)
+        (merge_smallest(groups, MAX_GROUPS), allocated)
     }
 }
 
@@ -212,40 +214,6 @@ fn held_tensor(block: &HeldBlock, candidate: HolderCandidate) -> HeldTensor {
         path: candidate.path,
         aliases: candidate.aliases,
     }
-}
-
-fn keep_largest(tensors: &mut Vec<HeldTensor>) {
-    tensors.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-    tensors.truncate(MAX_LISTED);
-}
-
-/// Sorts the groups of blocks by size. If there are too many groups, merges the smallest ones into one group per class.
-fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
-    let by_size = |a: &HolderGroup, b: &HolderGroup| {
-        b.bytes.cmp(&a.bytes).then_with(|| (a.class, &a.name).cmp(&(b.class, &b.name)))
-    };
-    groups.sort_by(by_size);
-    if groups.len() <= MAX_GROUPS {
-        return groups;
-    }
-    let classes: BTreeSet<(u32, HolderClass)> =
-        groups.iter().map(|group| (group.ordinal, group.class)).collect();
-    let rest = groups.split_off(MAX_GROUPS.saturating_sub(classes.len()));
-    let mut joined: BTreeMap<(u32, HolderClass), HolderGroup> = BTreeMap::new();
-    for group in rest {
-        let into = joined.entry((group.ordinal, group.class)).or_insert_with(|| HolderGroup {
-            ordinal: group.ordinal,
-            class: group.class,
-            ..HolderGroup::default()
-        });
-        into.count += group.count;
-        into.bytes.0 = into.bytes.0.saturating_add(group.bytes.0);
-        into.tensors.extend(group.tensors);
-        keep_largest(&mut into.tensors);
-    }
-    groups.extend(joined.into_values());
-    groups.sort_by(by_size);
-    groups
 }
 
 /// Replaces indices in a variable's name with `*`: `model.layers.3.weight` becomes `model.layers.*.weight`, and
