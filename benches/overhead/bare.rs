@@ -128,6 +128,7 @@ fn call(name: &str) -> Option<Call> {
         "decoder" => |d, _| _ = d.decoder_utilization(),
         "power" => |d, _| _ = d.power_usage(),
         "power_limit" => |d, _| _ = d.enforced_power_limit(),
+        "power_constraints" => |d, _| _ = d.power_management_limit_constraints(),
         "energy" => |d, _| _ = d.total_energy_consumption(),
         "temperature" => |d, _| _ = d.temperature(TemperatureSensor::Gpu),
         "temperature_threshold" => {

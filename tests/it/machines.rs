@@ -688,3 +688,34 @@ fn performance_metrics_are_read_while_the_screen_of_a_gpu_is_open() {
     terminal.send("\x1b");
     terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "100")]), "the overview");
 }
+
+fn samples(metrics: &str, name: &str) -> Vec<String> {
+    let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    lines.map(|line| line[name.len()..].to_owned()).collect()
+}
+
+fn json(fake: &FakeNvml) -> serde_json::Value {
+    serde_json::from_str(&run(fake, ["once", "--json"]).out).unwrap()
+}
+
+#[test]
+fn implausible_power_and_limits_of_zero_are_missing() {
+    let card = "power_limit = 150000\npower_default_limit = 150000\npower_max_limit = 150000\n";
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\npower = 3868000\n{card}[[gpu]]\npower = 300000\n{card}\
+         [[gpu]]\npower = 3868000\nerrors = {{ power_constraints = \"not_supported\", \
+         power_default_limit = \"not_supported\" }}\n\
+         [[gpu]]\nslowdown_temperature = 0\nshutdown_temperature = 0\n"
+    ));
+    let json = json(&fake);
+    assert_eq!(json["gpus"][0]["power"]["missing"], "implausible", "{:#}", json["gpus"][0]);
+    assert_eq!(json["gpus"][1]["power"], 300_000);
+    assert_eq!(json["gpus"][2]["power"], 3_868_000, "no limit is known");
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let power = samples(&metrics, "DCGM_FI_DEV_POWER_USAGE");
+    assert_eq!(power, ["{gpu=\"1\"} 300", "{gpu=\"2\"} 3868", "{gpu=\"3\"} 76"]);
+    for name in ["DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_SHUTDOWN_TEMP"] {
+        assert_eq!(samples(&metrics, name).len(), 3, "{metrics}");
+    }
+    assert_eq!(json["gpus"][3]["board"]["slowdown_temperature"]["missing"], "unsupported");
+}

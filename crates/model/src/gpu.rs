@@ -149,6 +149,8 @@ pub struct Board {
     pub max_sm_clock: Reading<MegaHertz>,
     pub max_memory_clock: Reading<MegaHertz>,
     pub power_cap_default: Reading<MilliWatts>,
+    /// Largest power limit that can be set.
+    pub power_cap_max: Reading<MilliWatts>,
     pub slowdown_temperature: Reading<Celsius>,
     pub shutdown_temperature: Reading<Celsius>,
 }
@@ -365,6 +367,9 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("power_cap_default", "default cap", Power, Once, board!(Power, power_cap_default))
         .dcgm("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF")
         .nvidia_smi(&["power.default_limit"]),
+    figure("power_cap_max", "maximum cap", Power, Once, board!(Power, power_cap_max))
+        .dcgm("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX")
+        .nvidia_smi(&["power.max_limit"]),
     figure("temperature", "temperature", Power, Tick, gpu!(Temperature, temperature)).dcgm("DCGM_FI_DEV_GPU_TEMP")
         .nvidia_smi(&["temperature.gpu"])
         .column("TEMP", 4, 5, "Temperature in degrees Celsius.").bad_if(Gpu::is_near_slowdown),

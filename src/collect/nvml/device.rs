@@ -26,9 +26,11 @@ use nvml_wrapper::{Device, Nvml};
 use super::raw::{self, ProcessList};
 use super::reason::{is_fatal, reading};
 
-/// Maximum plausible power in mW. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits
-/// set.
+/// Maximum plausible power in mW of a GPU without a known limit. No single GPU draws 20 kW, but NVML has been observed
+/// to return a value with all bits set.
 const MAX_MILLIWATTS: u32 = 20_000_000;
+/// Maximum plausible power as a multiple of the largest power limit. Short peaks exceed the limit, but not by so much.
+const MAX_OVER_LIMIT: u32 = 3;
 
 fn percent(value: Reading<u32>) -> Reading<Percent> {
     value.at_most(100).map(|v| Percent(f64::from(v)))
@@ -36,6 +38,18 @@ fn percent(value: Reading<u32>) -> Reading<Percent> {
 
 fn power(result: Result<u32, NvmlError>) -> Reading<MilliWatts> {
     reading(result).at_most(MAX_MILLIWATTS).map(MilliWatts)
+}
+
+/// Converts the power draw. A draw far above the largest power limit of the GPU is implausible.
+fn power_draw(result: Result<u32, NvmlError>, board: &Board) -> Reading<MilliWatts> {
+    let limits = [&board.power_cap_max, &board.power_cap_default];
+    let limit = limits.into_iter().filter_map(Reading::get).find(|limit| limit.0 > 0);
+    let max = limit.map_or(MAX_MILLIWATTS, |limit| limit.0.saturating_mul(MAX_OVER_LIMIT));
+    power(result).at_most(MilliWatts(max))
+}
+
+fn power_cap_max(device: &Device<'_>) -> Reading<MilliWatts> {
+    power(device.power_management_limit_constraints().map(|limits| limits.max_limit))
 }
 
 fn celsius(result: Result<u32, NvmlError>) -> Reading<Celsius> {
@@ -51,7 +65,8 @@ fn text(result: Result<String, NvmlError>) -> Reading<String> {
     reading(result).map(|text| visible(text.as_bytes(), 96))
 }
 
-/// Reads the identity of a GPU, which suffices for the first frame. The UUID is empty if the driver reports none.
+/// Reads the identity of a GPU and its power limit, which suffices for the first frame. The UUID is empty if the driver
+/// reports none.
 pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     let uuid = match device.uuid() {
         Err(error) if is_fatal(&error) => return Err(error),
@@ -64,6 +79,7 @@ pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
             Ok(name) => visible(&name, 96),
             Err(_) => "unnamed GPU".into(),
         },
+        board: Arc::new(Board { power_cap_max: power_cap_max(device), ..Board::default() }),
         ..Gpu::default()
     })
 }
@@ -101,8 +117,13 @@ fn board(device: &Device<'_>) -> Board {
         max_sm_clock: clock(device.max_clock_info(Clock::SM)),
         max_memory_clock: clock(device.max_clock_info(Clock::Memory)),
         power_cap_default: power(device.power_management_limit_default()),
-        slowdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Slowdown)),
-        shutdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Shutdown)),
+        power_cap_max: power_cap_max(device),
+        slowdown_temperature: above_zero(
+            device.temperature_threshold(TemperatureThreshold::Slowdown),
+        ),
+        shutdown_temperature: above_zero(
+            device.temperature_threshold(TemperatureThreshold::Shutdown),
+        ),
     }
 }
 
@@ -122,7 +143,7 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     let utilization = reading(device.utilization_rates());
     gpu.sm = percent(utilization.clone().map(|u| u.gpu));
     gpu.memory_bandwidth = percent(utilization.map(|u| u.memory));
-    gpu.power = power(device.power_usage());
+    gpu.power = power_draw(device.power_usage(), &gpu.board);
     gpu.temperature = celsius(device.temperature(TemperatureSensor::Gpu));
     gpu.sm_clock = clock(device.clock_info(Clock::SM));
     gpu.memory_clock = clock(device.clock_info(Clock::Memory));
@@ -259,8 +280,12 @@ fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
                 _ => Err(NvmlError::NoData),
             }
         });
-    // Treat 0 as missing, because GPUs without this sensor report 0.
-    match celsius(value) {
+    above_zero(value)
+}
+
+/// Converts a temperature that is 0 only because the GPU does not have the sensor or the limit.
+fn above_zero(result: Result<u32, NvmlError>) -> Reading<Celsius> {
+    match celsius(result) {
         Reading::Value(Celsius(0)) => Reading::Missing(Reason::Unsupported.into()),
         other => other,
     }

@@ -48,6 +48,7 @@ The version of the installed NVIDIA display driver.
 "power.draw"
 "enforced.power.limit" or "gpu.power.current_limit"
 "power.default_limit" or "gpu.power.default_limit"
+"power.max_limit" or "gpu.power.max_limit"
 "clocks.current.sm" or "clocks.sm"
 "clocks.current.memory" or "clocks.mem"
 "clocks.max.sm" or "clocks.max.sm"
