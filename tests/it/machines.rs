@@ -719,3 +719,15 @@ fn implausible_power_and_limits_of_zero_are_missing() {
     }
     assert_eq!(json["gpus"][3]["board"]["slowdown_temperature"]["missing"], "unsupported");
 }
+
+#[test]
+fn unknown_throttle_bits_are_shown() {
+    let fake = FakeNvml::new("[[gpu]]\nthrottle = 0x200\n[[gpu]]\nthrottle = 0x204\n");
+    let json = json(&fake);
+    assert_eq!(json["gpus"][0]["throttle"], serde_json::json!(["unknown"]));
+    assert_eq!(json["gpus"][1]["throttle"], serde_json::json!(["sw_power_cap", "unknown"]));
+    let line = run(&fake, ["line", "--gpu", "0"]).out;
+    assert!(line.ends_with(" ! throttled, reason unknown\n"), "{line}");
+    let reasons = samples(&run(&fake, ["serve", "--once"]).out, "gputop_gpu_throttle");
+    assert_eq!(reasons.len(), 3, "{reasons:?}");
+}

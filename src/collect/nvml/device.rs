@@ -17,7 +17,7 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::enums::gpm::GpmMetricId;
-use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
@@ -148,8 +148,7 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.sm_clock = clock(device.clock_info(Clock::SM));
     gpu.memory_clock = clock(device.clock_info(Clock::Memory));
     gpu.pstate = pstate(device);
-    gpu.throttle =
-        reading(device.current_throttle_reasons()).map(|mask| Throttle::of_mask(mask.bits()));
+    gpu.throttle = reading(throttle_mask(device)).map(Throttle::of_mask);
     if !gpu.mig.is_empty() {
         read_mig_memory(device, gpu);
     }
@@ -231,6 +230,14 @@ fn pstate(device: &Device<'_>) -> Reading<u8> {
             Reading::or_missing(state, Reason::Unknown, "unknown to the driver")
         }
         Reading::Missing(missing) => Reading::Missing(missing),
+    }
+}
+
+/// Reads the throttle reasons, including those that the wrapper does not know.
+fn throttle_mask(device: &Device<'_>) -> Result<u64, NvmlError> {
+    match device.current_throttle_reasons_strict() {
+        Err(NvmlError::IncorrectBits(Bits::U64(mask))) => Ok(mask),
+        known => known.map(|reasons| reasons.bits()),
     }
 }
 
