@@ -731,3 +731,15 @@ fn unknown_throttle_bits_are_shown() {
     let reasons = samples(&run(&fake, ["serve", "--once"]).out, "gputop_gpu_throttle");
     assert_eq!(reasons.len(), 3, "{reasons:?}");
 }
+
+#[test]
+fn a_pcie_gpu_without_the_memory_call_does_not_share_the_memory_of_the_host() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nname = \"NVIDIA GeForce GT 610\"\npcie_width = 16\n\
+         errors = { memory = \"not_supported\", process_list = \"not_supported\" }\n",
+    );
+    let json = json(&fake);
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["memory"]["total"], serde_json::json!({"missing": "unsupported"}), "{gpu:#}");
+    assert_eq!(gpu["pcie"]["width"], 16, "{gpu:#}");
+}

@@ -170,7 +170,10 @@ fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
         .checked()),
         Err(error) if is_fatal(&error) => Err(error),
         Err(error) => Ok(memory_v1(device).unwrap_or_else(|_| match error {
-            NvmlError::NotSupported => Memory::shared_with_host(),
+            // A GPU with memory of its own also has a BAR1, through which the CPU accesses that memory.
+            NvmlError::NotSupported if device.bar1_memory_info().is_err() => {
+                Memory::shared_with_host()
+            }
             error => Memory::missing(&super::reason::missing(&error)),
         })),
     }
