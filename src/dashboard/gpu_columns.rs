@@ -193,6 +193,9 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         HealthState::Silent => add(Emphasis::Bad, format!("no answer {}", span_text(since))),
         _ => {}
     }
+    if let Some(why) = gpu.why_no_figures() {
+        add(Emphasis::Bad, format!("no figures: {why}"));
+    }
     if gpu.ecc.remap_failed.get() == Some(true) {
         add(Emphasis::Bad, "row remap failed".into());
     }
@@ -217,7 +220,10 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         // Nothing is wrong with a card or a virtual GPU that has no list.
         let is_usual = why.reason == Reason::Unsupported;
         let emphasis = if is_usual { Emphasis::Dim } else { Emphasis::Warn };
-        add(emphasis, format!("processes: {}", why.reason.words()));
+        // A missing permission needs no details in a narrow column.
+        let is_denied = why.reason == Reason::Denied;
+        let words = if is_denied { why.reason.words().into() } else { why.to_string() };
+        add(emphasis, format!("processes: {words}"));
     }
     if let Some(split) = account_pools(gpu, frame.pools.as_ref())
         .filter(|s| s.unattributed > Bytes::gib(1) && !s.processes_unknown)

@@ -721,6 +721,62 @@ fn implausible_power_and_limits_of_zero_are_missing() {
 }
 
 #[test]
+fn a_gpu_without_any_figure_is_not_answering() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nsm = 30\n[[gpu]]\nerrors = { \"*\" = \"unknown\", handle = \"ok\", uuid = \"ok\", \
+         name = \"ok\", index = \"ok\", pci_info = \"ok\", minor = \"ok\" }\n",
+    );
+    let line = run(&fake, ["line", "--width", "100"]).out;
+    let note = "no figures: an internal driver error occurred";
+    assert_eq!(line, format!("0 0.6/140G 0% sm 30% 31C | 1 - sm - - ! {note}\n"));
+    let up = samples(&run(&fake, ["serve", "--once"]).out, "gputop_gpu_up");
+    let expected = ["{gpu=\"0\",state=\"answering\"} 1", "{gpu=\"1\",state=\"unreadable\"} 0"];
+    assert_eq!(up, expected);
+    let table = run(&fake, ["once"]).out;
+    assert!(table.contains(note), "{table}");
+    assert!(table.contains("Process list not available for GPU 1: "), "{table}");
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal = dashboard(&fake).size(rows, columns).start();
+        let is_shown = |screen: &vt100::Screen| {
+            let row = screen_tables::gpu(screen, "1");
+            row.is_some_and(|row| row.cell("NOTE").starts_with("no figures"))
+        };
+        terminal.wait_for(is_shown, "the note");
+        terminal.wait_text("Process list not available for GPU 1");
+    }
+}
+
+#[test]
+fn a_gpu_without_a_process_list_does_not_hide_the_processes_of_others() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\n[[gpu]]\nerrors = {{ process_list = \"not_supported\" }}\n{}",
+        on_gpu(0, &process, "used = \"2 GiB\"")
+    ));
+    let table = run(&fake, ["once"]).out;
+    assert!(table.contains(" train.py\n"), "{table}");
+    assert!(table.contains("processes: not supported here"), "{table}");
+}
+
+#[test]
+fn the_reason_for_a_missing_process_list_is_that_of_the_driver() {
+    let lists = ["Compute", "Graphics", "MPSCompute"];
+    let symbols = lists.iter().flat_map(|list| {
+        ["_v2", "_v3"].map(|version| format!("nvmlDeviceGet{list}RunningProcesses{version}"))
+    });
+    let symbols: Vec<String> = symbols.collect();
+    let symbols: Vec<&str> = symbols.iter().map(String::as_str).collect();
+    let fake = FakeNvml::new("[driver]\nversion = \"430.50\"\n[[gpu]]\n");
+    let old = fake.library_without(&symbols);
+    let output = command(&fake, ["once"]).env("GPUTOP_NVML", &old).output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains(" processes: needs a newer driver\n"), "{table}");
+}
+
+#[test]
 fn unknown_throttle_bits_are_shown() {
     let fake = FakeNvml::new("[[gpu]]\nthrottle = 0x200\n[[gpu]]\nthrottle = 0x204\n");
     let json = json(&fake);

@@ -87,6 +87,15 @@ impl Gpu {
         self.health.state != HealthState::Silent || self.at != Mono::default()
     }
 
+    /// Returns the driver's error, if a GPU that answers gives no figure because of it.
+    pub fn why_no_figures(&self) -> Option<&Missing> {
+        let mut figures = GPU_FIGURES.iter().filter(|figure| figure.period == Tick);
+        let is_failed = |why: &Missing| why.reason == Reason::Unknown;
+        let are_failed = self.health.state == HealthState::Answering
+            && figures.all(|figure| figure.field.read(self).is_err_and(is_failed));
+        are_failed.then(|| self.memory.total.why()).flatten()
+    }
+
     /// Returns true if the GPU's temperature is within 5 °C of the slowdown temperature.
     fn is_near_slowdown(&self) -> bool {
         let limit = self.board.slowdown_temperature.get();

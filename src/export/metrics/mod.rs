@@ -295,6 +295,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
     let gpus = hosts.iter().filter(|host| host.state == HostState::Up).flat_map(|host| {
         host.frame.iter().flat_map(|frame| &frame.gpus).map(|gpu| {
             let (state, is_up) = match gpu.health.state {
+                HealthState::Answering if gpu.why_no_figures().is_some() => ("unreadable", 0.0),
                 HealthState::Answering => ("answering", 1.0),
                 HealthState::Silent => ("silent", 0.0),
                 HealthState::Lost => ("lost", 0.0),
