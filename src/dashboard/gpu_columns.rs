@@ -199,6 +199,9 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     if gpu.ecc.remap_failed.get() == Some(true) {
         add(Emphasis::Bad, "row remap failed".into());
     }
+    if let Some(action) = gpu.recovery_action.get().filter(|action| action.is_needed()) {
+        add(Emphasis::Bad, format!("needs {}", action.words()));
+    }
     if let Some(errors) = gpu.ecc.uncorrected.get().filter(|&n| n > 0) {
         add(Emphasis::Bad, format!("{errors} ECC uncorrected"));
     }
@@ -215,6 +218,18 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         && width < max
     {
         add(Emphasis::Warn, format!("PCIe x{width} of x{max}"));
+    }
+    // Some GPUs have links that nothing is connected to, so compare with GPUs of the same model.
+    let is_peer = |other: &&Gpu| other.name == gpu.name;
+    let peers = frame.gpus.iter().filter(is_peer).filter_map(|peer| peer.nvlinks_up.get());
+    if let (Some(up), Some(most)) = (gpu.nvlinks_up.get(), peers.max())
+        && 0 < up
+        && up < most
+    {
+        add(Emphasis::Warn, format!("{up} of {most} NVLinks"));
+    }
+    if gpu.mig_enabled.get() == Some(true) && gpu.mig.is_empty() {
+        add(Emphasis::Warn, "MIG on, no instance".into());
     }
     if let Some(why) = gpu.processes.why().filter(|why| why.reason != Reason::NotRead) {
         // Nothing is wrong with a card or a virtual GPU that has no list.

@@ -789,6 +789,23 @@ fn unknown_throttle_bits_are_shown() {
 }
 
 #[test]
+fn fewer_nvlinks_than_on_gpus_of_the_same_model_are_noted() {
+    let gpu = "[[gpu]]\nname = \"Tesla V100-SXM2-32GB\"\nnvlinks = 6\n";
+    let fake = FakeNvml::new(&format!(
+        "{gpu}{gpu}nvlinks_down = [3, 5]\n[[gpu]]\nnvlinks = 0\n\
+         [[gpu]]\nname = \"NVIDIA A100-PCIE-40GB\"\nnvlinks = 12\nnvlinks_down = [0, 1]\n"
+    ));
+    let table = run(&fake, ["once"]).out;
+    assert_eq!(table.matches(" NVLinks\n").count(), 1, "{table}");
+    assert!(table.contains(" 4 of 6 NVLinks\n"), "{table}");
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let up = samples(&metrics, "gputop_gpu_nvlinks_up");
+    assert_eq!(up, ["{gpu=\"0\"} 6", "{gpu=\"1\"} 4", "{gpu=\"3\"} 10"]);
+    // One call shows that a GPU has no NVLink. Each command reads the GPU at least once.
+    assert_eq!(fake.calls().on("nvlink_state", 2), 2);
+}
+
+#[test]
 fn a_pcie_gpu_without_the_memory_call_does_not_share_the_memory_of_the_host() {
     let fake = FakeNvml::new(
         "[[gpu]]\nname = \"NVIDIA GeForce GT 610\"\npcie_width = 16\n\

@@ -9,6 +9,7 @@
 
 mod figure;
 mod process;
+mod recovery_action;
 mod throttle;
 
 use std::sync::{Arc, LazyLock};
@@ -19,6 +20,7 @@ use serde_with::{apply, skip_serializing_none};
 use self::figure::figure;
 pub use self::figure::{Field, GpuFigure, Period, SLOW_INTERVAL, Section, Value};
 pub use self::process::{ContextKind, GpuProcess, Unattributed, UnattributedCause};
+pub use self::recovery_action::RecoveryAction;
 pub use self::throttle::Throttle;
 use super::reading::{Missing, Reading, Reason};
 use super::units::{
@@ -63,7 +65,11 @@ pub struct Gpu {
     pub pstate: Reading<u8>,
     pub throttle: Reading<Vec<Throttle>>,
     pub ecc: Ecc,
+    /// What the driver asks for, so that the GPU recovers from an error.
+    pub recovery_action: Reading<RecoveryAction>,
     pub pcie: Pcie,
+    /// Number of NVLinks that are up.
+    pub nvlinks_up: Reading<u32>,
     /// True if MIG mode is on. Memory and processes then belong to the MIG instances.
     pub mig_enabled: Reading<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -418,6 +424,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("pcie_max_width", "maximum width", Links, Once, gpu!(Lanes, pcie.max_width))
         .dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH")
         .nvidia_smi(&["pcie.link.width.max"]),
+    figure("nvlinks_up", "NVLinks up", Links, Slow, gpu!(Count, nvlinks_up)).dcgm("gputop_gpu_nvlinks_up"),
     figure("pcie_tx", "PCIe to host", Links, WhileShown, traffic!(Rate, pcie_tx)),
     figure("pcie_rx", "PCIe from host", Links, WhileShown, traffic!(Rate, pcie_rx)),
     figure("pcie_replays", "PCIe replays", Links, WhileShown, traffic!(Count, pcie_replays)),
@@ -445,6 +452,9 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("remap_failed", "remap failed", Errors, Slow, gpu!(Flag, ecc.remap_failed))
         .dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE")
         .nvidia_smi(&["remapped_rows.failure"]),
+    figure("recovery_action", "recovery action", Errors, Slow, gpu!(Recovery, recovery_action))
+        .dcgm("gputop_gpu_recovery_action")
+        .nvidia_smi(&["gpu_recovery_action"]),
 
     figure("pci_bus", "PCI bus", Identity, Once, board!(Text, pci_bus)).nvidia_smi(&["pci.bus_id"]),
     figure("minor", "device file", Identity, Once, board!(DeviceFile, minor)),

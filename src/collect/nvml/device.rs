@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gputop_model::gpu::{Board, Ecc, Traffic};
+use gputop_model::gpu::{Board, Ecc, RecoveryAction, Traffic};
 use gputop_model::text::visible;
 use gputop_model::{
     Bytes, BytesPerSecond, Celsius, ContextKind, Gpu, GpuProcess, GpuUuid, MegaHertz, Memory,
@@ -20,8 +20,11 @@ use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::structs::device::FieldId;
-use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper::sys_exports::field_id::{
+    NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, NVML_FI_DEV_MEMORY_TEMP,
+};
 use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings::NVML_NVLINK_MAX_LINKS;
 
 use super::raw::{self, ProcessList};
 use super::reason::{is_fatal, reading};
@@ -251,9 +254,10 @@ pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.fan = fastest(&gpu.fans);
     gpu.encoder = percent(reading(device.encoder_utilization()).map(|u| u.utilization));
     gpu.decoder = percent(reading(device.decoder_utilization()).map(|u| u.utilization));
-    gpu.memory_temperature = memory_temperature(device);
+    (gpu.memory_temperature, gpu.recovery_action) = field_values(device);
     gpu.pcie.generation = link(gpu, device.current_pcie_link_gen());
     gpu.pcie.width = link(gpu, device.current_pcie_link_width());
+    gpu.nvlinks_up = nvlinks_up(device);
     gpu.ecc = ecc(device);
     read_mig(device, gpu);
 }
@@ -282,15 +286,33 @@ fn fastest(fans: &[Reading<Percent>]) -> Reading<Percent> {
     }
 }
 
-fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
-    let value =
-        device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)]).and_then(|mut values| {
-            match values.pop().ok_or(NvmlError::NoData)??.value? {
-                SampleValue::U32(t) => Ok(t),
-                _ => Err(NvmlError::NoData),
-            }
-        });
-    above_zero(value)
+/// Reads the values that have no call of their own: the temperature of the memory, and the recovery action.
+fn field_values(device: &Device<'_>) -> (Reading<Celsius>, Reading<RecoveryAction>) {
+    const FIELDS: [FieldId; 2] =
+        [FieldId(NVML_FI_DEV_MEMORY_TEMP), FieldId(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)];
+    let values = match device.field_values_for(&FIELDS) {
+        Ok(values) => values,
+        Err(error) => {
+            let why = super::reason::missing(&error);
+            return (Reading::Missing(why.clone()), Reading::Missing(why));
+        }
+    };
+    let mut values = values.into_iter().map(|value| match value?.value? {
+        SampleValue::U32(value) => Ok(value),
+        _ => Err(NvmlError::NoData),
+    });
+    let mut next = || values.next().unwrap_or(Err(NvmlError::NoData));
+    (above_zero(next()), reading(next()).map(RecoveryAction))
+}
+
+/// Counts the NVLinks that are up. On a GPU without NVLink, this is one call, which fails.
+fn nvlinks_up(device: &Device<'_>) -> Reading<u32> {
+    let is_up = |link| device.link_wrapper_for(link).is_active();
+    let up = |first| {
+        let others = (1..NVML_NVLINK_MAX_LINKS).filter(|link| is_up(*link).unwrap_or(false));
+        u32::from(first) + u32::try_from(others.count()).unwrap_or(0)
+    };
+    reading(is_up(0)).map(up)
 }
 
 /// Converts a temperature that is 0 only because the GPU does not have the sensor or the limit.

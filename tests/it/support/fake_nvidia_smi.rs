@@ -43,6 +43,7 @@ The version of the installed NVIDIA display driver.
 "remapped_rows.uncorrectable" or "remapped_rows.dbe"
 "remapped_rows.pending"
 "remapped_rows.failure"
+"gpu_recovery_action"
 "temperature.gpu"
 "temperature.memory"
 "power.draw"

@@ -1,6 +1,6 @@
 //! The definition of a GPU metric, from which all screens, tables and exports are generated.
 
-use super::{Gpu, Throttle};
+use super::{Gpu, RecoveryAction, Throttle};
 use crate::reading::{Missing, Reading};
 use crate::units::{
     Bytes, BytesPerSecond, Celsius, MegaHertz, MilliJoules, MilliWatts, Millis, Percent,
@@ -121,6 +121,7 @@ kinds! {
     Switch(bool),
     Text(String),
     Throttle(Vec<Throttle>),
+    Recovery(RecoveryAction),
 }
 
 impl Value<'_> {
@@ -142,7 +143,11 @@ impl Value<'_> {
             Self::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
             Self::Switch(is_on) => if *is_on { "on" } else { "off" }.to_owned(),
             Self::Throttle(reasons) if reasons.is_empty() => "none".to_owned(),
-            Self::Throttle(_) | Self::Count(_) | Self::LongCount(_) | Self::Text(_) => self.raw(),
+            Self::Throttle(_)
+            | Self::Recovery(_)
+            | Self::Count(_)
+            | Self::LongCount(_)
+            | Self::Text(_) => self.raw(),
         }
     }
 
@@ -176,6 +181,7 @@ impl Value<'_> {
             Self::Throttle(reasons) => {
                 reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")
             }
+            Self::Recovery(action) => action.words().to_owned(),
         }
     }
 
@@ -191,6 +197,7 @@ impl Value<'_> {
             Self::Count(n) | Self::Lanes(n) | Self::DeviceFile(n) => f64::from(*n),
             Self::LongCount(n) => *n as f64,
             Self::PState(state) => f64::from(*state),
+            Self::Recovery(action) => f64::from(action.0),
             Self::Flag(flag) | Self::Switch(flag) => f64::from(u8::from(*flag)),
             Self::Rate(_) | Self::Text(_) | Self::Throttle(_) => return None,
         })
