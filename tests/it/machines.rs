@@ -689,6 +689,32 @@ fn performance_metrics_are_read_while_the_screen_of_a_gpu_is_open() {
     terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "100")]), "the overview");
 }
 
+#[test]
+fn line_shows_problems_that_are_read_rarely() {
+    for (problem, words) in [
+        ("remap_pending = true", "row remap pending reset"),
+        ("remap_failed = true", "row remap failed"),
+        ("ecc_uncorrected = 1", "1 ECC uncorrected"),
+        ("pcie_width = 4", "PCIe x4 of x16"),
+        ("recovery_action = 1", "needs reset"),
+        ("recovery_action = 2", "needs reboot"),
+        ("recovery_action = 4", "needs drain and reset"),
+        ("recovery_action = 9", "needs unknown action"),
+        ("mig_mode = true", "MIG on, no instance"),
+    ] {
+        // The calls about errors are slow.
+        let slow = "latency = { ecc_errors = 50000, remapped_rows = 50000 }";
+        let fake = FakeNvml::new(&format!("[[gpu]]\n[[gpu]]\n{problem}\n{slow}\n"));
+        let line = run(&fake, ["line", "--width", "100"]).out;
+        assert!(line.ends_with(&format!(" ! {words}\n")), "{problem}: {line}");
+        assert!(line.starts_with("0 0.6/140G 0% sm 0% 31C | 1 "), "{problem}: {line}");
+    }
+    let started = Instant::now();
+    let fake = FakeNvml::h200s(1, "");
+    assert_eq!(run(&fake, ["line"]).out, "0 0.6/140G 0% sm 0% 31C\n");
+    assert!(started.elapsed() < Duration::from_millis(1_500), "{:?}", started.elapsed());
+}
+
 fn samples(metrics: &str, name: &str) -> Vec<String> {
     let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
     lines.map(|line| line[name.len()..].to_owned()).collect()
@@ -815,4 +841,30 @@ fn a_pcie_gpu_without_the_memory_call_does_not_share_the_memory_of_the_host() {
     let gpu = &json["gpus"][0];
     assert_eq!(gpu["memory"]["total"], serde_json::json!({"missing": "unsupported"}), "{gpu:#}");
     assert_eq!(gpu["pcie"]["width"], 16, "{gpu:#}");
+}
+
+#[test]
+fn serve_tells_a_missing_driver_from_a_host_without_gpus() {
+    for (scenario, state, why) in [
+        ("[driver]\ninit = \"driver_not_loaded\"\n[[gpu]]\n", "no_driver", "gputop: "),
+        ("[driver]\ndevice_count = 0\n[[gpu]]\n", "no_gpus", "gputop: "),
+    ] {
+        let outcome = run(&FakeNvml::new(scenario), ["serve", "--once"]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert_eq!(samples(&outcome.out, "gputop_up"), [format!("{{state=\"{state}\"}} 0")]);
+        assert!(outcome.err.starts_with(why) && outcome.err.lines().count() == 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn serve_once_exports_the_same_series_each_time() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::h200s(2, &on_gpu(0, &process, "used = \"2 GiB\"\nsm = 80"));
+    for _ in 0..5 {
+        let ratio = samples(&run(&fake, ["serve", "--once"]).out, "gputop_process_sm_ratio");
+        assert!(ratio.len() == 1 && ratio[0].ends_with(" 0.8"), "{ratio:?}");
+    }
 }

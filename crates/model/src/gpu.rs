@@ -93,6 +93,19 @@ impl Gpu {
         self.health.state != HealthState::Silent || self.at != Mono::default()
     }
 
+    /// Returns true if the GPU was read completely, apart from what needs an open screen, or does not answer. The first
+    /// frame lacks the figures that rarely change.
+    pub fn is_complete(&self) -> bool {
+        let is_read = !self.ecc.enabled.is_not_read();
+        self.has_answered() && (is_read || self.health.state != HealthState::Answering)
+    }
+
+    /// Returns true if the utilization of a process was not read yet.
+    pub fn awaits_utilization(&self) -> bool {
+        let is_awaited = |p: &GpuProcess| p.sm.why().is_some_and(|w| w.reason == Reason::NotRead);
+        self.processes.value().is_some_and(|list| list.iter().any(is_awaited))
+    }
+
     /// Returns the driver's error, if a GPU that answers gives no figure because of it.
     pub fn why_no_figures(&self) -> Option<&Missing> {
         let mut figures = GPU_FIGURES.iter().filter(|figure| figure.period == Tick);

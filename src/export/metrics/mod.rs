@@ -66,8 +66,10 @@ gputop_model::named! {
         /// No frame has arrived yet from the host.
         #[default]
         Waiting = "waiting",
-        /// The host has no GPU, or its driver is not loaded.
+        /// The driver of the host works, but lists no GPU.
         NoGpus = "no_gpus",
+        /// The driver of the host is not loaded, or does not work.
+        NoDriver = "no_driver",
         /// No frame has arrived from the host for several intervals.
         Stale = "stale",
         Disconnected = "disconnected",
