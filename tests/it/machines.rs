@@ -832,6 +832,35 @@ fn fewer_nvlinks_than_on_gpus_of_the_same_model_are_noted() {
 }
 
 #[test]
+fn a_failed_row_remap_is_an_incident() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = dir.path().join("said");
+    let failed = "[[gpu]]\nremapped_uncorrectable = 8\nremap_failed = true\n";
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{failed}{failed}"));
+    let start = || {
+        dashboard(&fake)
+            .env("XDG_STATE_HOME", dir.path())
+            .args(["--on-incident", &format!("cat >> {}", said.display())])
+            .start()
+    };
+    let notified = || fs::read_to_string(&said).unwrap_or_default().lines().count();
+    let terminal = start();
+    wait_until("on_incident for both GPUs", || notified() >= 2);
+    let said = fs::read_to_string(&said).unwrap();
+    for gpu in ["GPU 1 (0000:2a:00)", "GPU 2 (0000:3a:00)"] {
+        assert!(said.contains(&format!("{gpu} could not replace a defective memory row.")));
+    }
+    terminal.wait_text("MEMORY ROW REMAPPING");
+    drop(terminal);
+    // A later gputop finds the same incident.
+    let terminal = start();
+    terminal.wait_for(|s| gpu_shows(s, "1", &[("NOTE", "row remap failed")]), "the GPU");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(notified(), 2);
+    drop(terminal);
+}
+
+#[test]
 fn a_pcie_gpu_without_the_memory_call_does_not_share_the_memory_of_the_host() {
     let fake = FakeNvml::new(
         "[[gpu]]\nname = \"NVIDIA GeForce GT 610\"\npcie_width = 16\n\
