@@ -861,6 +861,16 @@ fn a_failed_row_remap_is_an_incident() {
 }
 
 #[test]
+fn a_virtual_gpu_without_events_does_not_report_xids() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nname = \"GRID A100-10C\"\nerrors = { event_register = \"not_supported\" }\n",
+    );
+    let doctor = run(&fake, ["doctor"]).out;
+    assert!(doctor.contains(", 1 GPU, "), "{doctor}");
+    assert!(doctor.contains("not reported by the driver for these GPUs"), "{doctor}");
+}
+
+#[test]
 fn a_pcie_gpu_without_the_memory_call_does_not_share_the_memory_of_the_host() {
     let fake = FakeNvml::new(
         "[[gpu]]\nname = \"NVIDIA GeForce GT 610\"\npcie_width = 16\n\
