@@ -861,6 +861,32 @@ fn a_failed_row_remap_is_an_incident() {
 }
 
 #[test]
+fn small_totals_have_a_decimal_that_matches_the_share() {
+    for (total, used, expected) in [
+        ("576 MiB", "348 MiB", "0.5/0.6G 86%"),
+        ("2 GiB", "1 GiB", "1.1/2G 57%"),
+        ("8188 MiB", "1 GiB", "1.1/8G 14%"),
+        ("11178 MiB", "1 GiB", "1.1/11G 11%"),
+    ] {
+        let gpu =
+            format!("[[gpu]]\ntotal = \"{total}\"\nreserved = \"150 MiB\"\nused = \"{used}\"\n");
+        let line = run(&FakeNvml::new(&gpu), ["line"]).out;
+        assert!(line.starts_with(&format!("0 {expected} ")), "{line}");
+    }
+}
+
+#[test]
+fn labels_have_no_shell_quotes() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("say \"hi\", ok");
+    let fake = FakeNvml::h200s(1, &on_gpu(0, &process, "used = \"2 GiB\""));
+    let info = samples(&run(&fake, ["serve", "--once"]).out, "gputop_process_info");
+    assert!(info.len() == 1 && info[0].contains("command=\"say\""), "{info:?}");
+}
+
+#[test]
 fn a_virtual_gpu_without_events_does_not_report_xids() {
     let fake = FakeNvml::new(
         "[[gpu]]\nname = \"GRID A100-10C\"\nerrors = { event_register = \"not_supported\" }\n",
@@ -906,4 +932,28 @@ fn serve_once_exports_the_same_series_each_time() {
         let ratio = samples(&run(&fake, ["serve", "--once"]).out, "gputop_process_sm_ratio");
         assert!(ratio.len() == 1 && ratio[0].ends_with(" 0.8"), "{ratio:?}");
     }
+}
+
+#[test]
+fn a_terminal_of_unknown_type_gets_no_colours() {
+    let fake = FakeNvml::h200s(1, "");
+    for term in ["", "unknown", "dumb"] {
+        let terminal = dashboard(&fake).env("TERM", term).start();
+        terminal.wait_for(|s| gpu_shows(s, "0", &[("NOTE", "")]), "the overview");
+        let screen = terminal.screen();
+        let cells = (0..40).flat_map(|row| (0..120).map(move |column| (row, column)));
+        let is_coloured = |&(row, column): &(u16, u16)| {
+            let cell = screen.cell(row, column).unwrap();
+            (cell.fgcolor(), cell.bgcolor()) != (vt100::Color::Default, vt100::Color::Default)
+        };
+        assert_eq!(cells.filter(is_coloured).count(), 0, "{term:?}");
+    }
+}
+
+#[test]
+fn long_user_names_are_cut_in_the_middle() {
+    use gputop::dashboard::process_columns::PROCESS_COLUMNS;
+    use gputop::dashboard::table::Align;
+    let user = PROCESS_COLUMNS.iter().find(|column| column.title == "USER").unwrap();
+    assert_eq!((user.align, user.width), (Align::LeftMiddle, 8));
 }

@@ -132,7 +132,7 @@ impl Value<'_> {
             Self::Percent(share) => format!("{:.0} %", share.0),
             Self::Power(power) => format!("{:.1} W", f64::from(power.0) / 1_000.0),
             Self::Energy(energy) => {
-                format!("{:.2} kWh since the driver was loaded", energy.0 as f64 / 3.6e9)
+                format!("{:.2} kWh since driver load", energy.0 as f64 / 3.6e9)
             }
             Self::Temperature(celsius) => format!("{} °C", celsius.0),
             Self::Clock(clock) => format!("{} MHz", clock.0),
@@ -323,6 +323,12 @@ mod tests {
     fn rounds_power_up_to_the_largest_reading() {
         assert_eq!(Value::Power(&MilliWatts(131_500)).cell(), "132");
         assert_eq!(Value::Power(&MilliWatts(u32::MAX)).cell(), "4294967");
+    }
+
+    #[test]
+    fn energy_fits_into_a_column_of_the_gpu_screen() {
+        let text = Value::Energy(&MilliJoules(3_600_000_000)).text();
+        assert_eq!(text, "1.00 kWh since driver load");
     }
 
     #[test]
