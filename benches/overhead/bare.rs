@@ -128,6 +128,7 @@ fn call(name: &str) -> Option<Call> {
         "decoder" => |d, _| _ = d.decoder_utilization(),
         "power" => |d, _| _ = d.power_usage(),
         "power_limit" => |d, _| _ = d.enforced_power_limit(),
+        "power_constraints" => |d, _| _ = d.power_management_limit_constraints(),
         "energy" => |d, _| _ = d.total_energy_consumption(),
         "temperature" => |d, _| _ = d.temperature(TemperatureSensor::Gpu),
         "temperature_threshold" => {
@@ -149,7 +150,8 @@ fn call(name: &str) -> Option<Call> {
         "ecc_errors" => |d, _| _ = d.total_ecc_errors(MemoryError::Corrected, EccCounter::Volatile),
         "remapped_rows" => |d, _| remapped_rows(d),
         "mig_mode" => |d, _| _ = d.mig_mode(),
-        "field_values" => |d, _| _ = d.field_values_for(&[FieldId(82)]),
+        "field_values" => |d, _| _ = d.field_values_for(&[FieldId(82), FieldId(230)]),
+        "nvlink_state" => |d, _| _ = d.link_wrapper_for(0).is_active(),
         "nvlink_counters" => |d, _| _ = d.field_values_for(&[FieldId(138), FieldId(139)]),
         "process_list" => |d, buffers| {
             let lib = d.nvml().lib();

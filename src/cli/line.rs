@@ -22,8 +22,8 @@ pub struct Args {
     width: usize,
 }
 
-/// Sampling interval. One frame is enough, because the first one contains everything that the status line shows. That
-/// frame waits for process data, but for at most a quarter of the interval.
+/// Sampling interval. The second frame is normally complete: the first one lacks the figures that rarely change, such as
+/// ECC errors. A frame waits for process data, but for at most a quarter of the interval.
 const SAMPLE_INTERVAL: Millis = Millis(80);
 /// Maximum wait for the driver and for GPUs that have to wake. Status bars are redrawn every few seconds, so a longer
 /// wait is pointless.
@@ -31,8 +31,8 @@ const DRIVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub fn run(args: &Args) -> Result<u8> {
     let is_complete = |frame: &Frame, _| {
-        let have_answered = !frame.gpus.is_empty() && frame.gpus.iter().all(Gpu::has_answered);
-        have_answered || dashboard::why_no_gpus(frame).is_some()
+        let are_complete = !frame.gpus.is_empty() && frame.gpus.iter().all(Gpu::is_complete);
+        are_complete || dashboard::why_no_gpus(frame).is_some()
     };
     // A status bar never wakes a GPU.
     let options = agent_options(SAMPLE_INTERVAL);

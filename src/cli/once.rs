@@ -184,8 +184,10 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
         .flat_map(|p| &*p.list)
         .any(|p| p.cpu.why().is_some_and(|why| why.reason == Reason::NotRead));
     let mut unattributed = frame.gpus.iter().flat_map(|gpu| &gpu.unattributed);
-    let is_waiting =
-        is_waiting || unattributed.any(|part| part.cause == UnattributedCause::NotRead);
+    let is_waiting = is_waiting
+        || unattributed.any(|part| part.cause == UnattributedCause::NotRead)
+        || !frame.gpus.iter().all(Gpu::is_complete)
+        || frame.gpus.iter().any(Gpu::awaits_utilization);
     frames >= 2 && (!is_waiting || frames > 5)
 }
 

@@ -193,8 +193,14 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         HealthState::Silent => add(Emphasis::Bad, format!("no answer {}", span_text(since))),
         _ => {}
     }
+    if let Some(why) = gpu.why_no_figures() {
+        add(Emphasis::Bad, format!("no figures: {why}"));
+    }
     if gpu.ecc.remap_failed.get() == Some(true) {
         add(Emphasis::Bad, "row remap failed".into());
+    }
+    if let Some(action) = gpu.recovery_action.get().filter(|action| action.is_needed()) {
+        add(Emphasis::Bad, format!("needs {}", action.words()));
     }
     if let Some(errors) = gpu.ecc.uncorrected.get().filter(|&n| n > 0) {
         add(Emphasis::Bad, format!("{errors} ECC uncorrected"));
@@ -213,11 +219,26 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     {
         add(Emphasis::Warn, format!("PCIe x{width} of x{max}"));
     }
+    // Some GPUs have links that nothing is connected to, so compare with GPUs of the same model.
+    let is_peer = |other: &&Gpu| other.name == gpu.name;
+    let peers = frame.gpus.iter().filter(is_peer).filter_map(|peer| peer.nvlinks_up.get());
+    if let (Some(up), Some(most)) = (gpu.nvlinks_up.get(), peers.max())
+        && 0 < up
+        && up < most
+    {
+        add(Emphasis::Warn, format!("{up} of {most} NVLinks"));
+    }
+    if gpu.mig_enabled.get() == Some(true) && gpu.mig.is_empty() {
+        add(Emphasis::Warn, "MIG on, no instance".into());
+    }
     if let Some(why) = gpu.processes.why().filter(|why| why.reason != Reason::NotRead) {
         // Nothing is wrong with a card or a virtual GPU that has no list.
         let is_usual = why.reason == Reason::Unsupported;
         let emphasis = if is_usual { Emphasis::Dim } else { Emphasis::Warn };
-        add(emphasis, format!("processes: {}", why.reason.words()));
+        // A missing permission needs no details in a narrow column.
+        let is_denied = why.reason == Reason::Denied;
+        let words = if is_denied { why.reason.words().into() } else { why.to_string() };
+        add(emphasis, format!("processes: {words}"));
     }
     if let Some(split) = account_pools(gpu, frame.pools.as_ref())
         .filter(|s| s.unattributed > Bytes::gib(1) && !s.processes_unknown)

@@ -127,10 +127,19 @@ impl HostState {
         if !self.processes.filter.is_empty() {
             return format!("No process matches `{}`", self.processes.filter);
         }
-        match self.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
-            Some(why) => format!("Process list not available: {why}"),
-            None => "No process uses a GPU".into(),
+        let is_unread = |gpu: &&Gpu| gpu.processes.why().is_some();
+        let unread: Vec<&Gpu> = self.frame.gpus.iter().filter(is_unread).collect();
+        let Some(why) = unread.first().and_then(|gpu| gpu.processes.why()) else {
+            return "No process uses a GPU".into();
+        };
+        if unread.len() == self.frame.gpus.len() {
+            return format!("Process list not available: {why}");
         }
+        let indices: Vec<String> = unread.iter().map(|gpu| gpu.index.to_string()).collect();
+        format!(
+            "Process list not available for GPU {}: {why}. No process uses another GPU",
+            indices.join(", ")
+        )
     }
 
     pub fn new(recording: Option<Recording>) -> Self {

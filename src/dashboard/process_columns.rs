@@ -146,7 +146,7 @@ columns! {
     right "PID" 7 0, |row, _| Cell::text(row.pid().to_string()),
         Smallest |row| SortKey::Number(f64::from(row.pid().0)),
         "Process ID.";
-    left "USER" 8 5, |row, _| Cell::reading(&row.fact(|f| &f.user), String::clone),
+    left_middle "USER" 8 5, |row, _| Cell::reading(&row.fact(|f| &f.user), String::clone),
         Smallest |row| SortKey::text(row.fact(|f| &f.user).value()),
         "Owner of the process.";
     right "VRAM" 6 1, vram,

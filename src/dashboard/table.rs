@@ -47,9 +47,24 @@ impl<T> Column<T> {
         Self { align: Align::Rest, ..Self::right(title, width, priority, cell, help) }
     }
 
+    /// Returns a left-aligned column that truncates long text in the middle.
+    pub const fn left_middle(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &TimeZone) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self::left(title, width, priority, cell, help).shortened_in_middle()
+    }
+
     /// Truncates long text in the middle, which suits names that differ only at the end.
     pub const fn shortened_in_middle(self) -> Self {
-        Self { align: Align::RestMiddle, ..self }
+        let align = match self.align {
+            Align::Rest | Align::RestMiddle => Align::RestMiddle,
+            Align::Left | Align::Right | Align::LeftMiddle => Align::LeftMiddle,
+        };
+        Self { align, ..self }
     }
 
     /// Makes the column sortable.
@@ -72,6 +87,8 @@ impl<T> Column<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Left,
+    /// Like `Left`, but long text is truncated in the middle.
+    LeftMiddle,
     Right,
     /// Left-aligned, and takes the remaining width.
     Rest,

@@ -91,7 +91,10 @@ fn memory(gpus: &[&Gpu]) -> String {
     };
     let share = share(gpus).map_or_else(|| "-".into(), |share| format!("{share}%"));
     let decimals = usize::from(used.as_gib() < 999.95);
-    format!("{:.decimals$}/{:.0}G {share}", used.as_gib(), total.as_gib())
+    // A small total that is not a whole number would not match the share.
+    let is_whole = total.as_gib() >= 10.0 || (total.as_gib().round() - total.as_gib()).abs() < 0.05;
+    let total_decimals = usize::from(!is_whole);
+    format!("{:.decimals$}/{:.total_decimals$}G {share}", used.as_gib(), total.as_gib())
 }
 
 fn used_and_total(gpus: &[&Gpu]) -> Option<(Bytes, Bytes)> {

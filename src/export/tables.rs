@@ -116,12 +116,12 @@ impl Line<'_> {
     /// Appends a cell that begins at the terminal column `x`.
     fn put(&mut self, text: &str, align: Align, x: usize, width: usize) {
         let text = match align {
-            Align::RestMiddle => fit_middle(text, width, self.glyphs.ellipsis),
+            Align::LeftMiddle | Align::RestMiddle => fit_middle(text, width, self.glyphs.ellipsis),
             Align::Left | Align::Right | Align::Rest => fit(text, width, self.glyphs.ellipsis),
         };
         let indent = match align {
             Align::Right => width.saturating_sub(columns_of(&text)),
-            Align::Left | Align::Rest | Align::RestMiddle => 0,
+            _ => 0,
         };
         self.push(&" ".repeat((x + indent).saturating_sub(self.used)));
         for grapheme in text.graphemes(true).filter(|part| !part.contains(char::is_control)) {

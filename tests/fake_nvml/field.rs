@@ -83,6 +83,7 @@ fn read(target: &Target, id: u32, scope: u32) -> Outcome<Value> {
         188 => Value::U32(gpu.power_max_limit),
         189 => Value::U32(gpu.power_default_limit),
         190 => Value::U32(gpu.power_limit),
+        230 => Value::U32(gpu.recovery_action),
         _ => return Err(Code::NOT_SUPPORTED),
     })
 }

@@ -688,3 +688,272 @@ fn performance_metrics_are_read_while_the_screen_of_a_gpu_is_open() {
     terminal.send("\x1b");
     terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "100")]), "the overview");
 }
+
+#[test]
+fn line_shows_problems_that_are_read_rarely() {
+    for (problem, words) in [
+        ("remap_pending = true", "row remap pending reset"),
+        ("remap_failed = true", "row remap failed"),
+        ("ecc_uncorrected = 1", "1 ECC uncorrected"),
+        ("pcie_width = 4", "PCIe x4 of x16"),
+        ("recovery_action = 1", "needs reset"),
+        ("recovery_action = 2", "needs reboot"),
+        ("recovery_action = 4", "needs drain and reset"),
+        ("recovery_action = 9", "needs unknown action"),
+        ("mig_mode = true", "MIG on, no instance"),
+    ] {
+        // The calls about errors are slow.
+        let slow = "latency = { ecc_errors = 50000, remapped_rows = 50000 }";
+        let fake = FakeNvml::new(&format!("[[gpu]]\n[[gpu]]\n{problem}\n{slow}\n"));
+        let line = run(&fake, ["line", "--width", "100"]).out;
+        assert!(line.ends_with(&format!(" ! {words}\n")), "{problem}: {line}");
+        assert!(line.starts_with("0 0.6/140G 0% sm 0% 31C | 1 "), "{problem}: {line}");
+    }
+    let started = Instant::now();
+    let fake = FakeNvml::h200s(1, "");
+    assert_eq!(run(&fake, ["line"]).out, "0 0.6/140G 0% sm 0% 31C\n");
+    assert!(started.elapsed() < Duration::from_millis(1_500), "{:?}", started.elapsed());
+}
+
+fn samples(metrics: &str, name: &str) -> Vec<String> {
+    let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    lines.map(|line| line[name.len()..].to_owned()).collect()
+}
+
+fn json(fake: &FakeNvml) -> serde_json::Value {
+    serde_json::from_str(&run(fake, ["once", "--json"]).out).unwrap()
+}
+
+#[test]
+fn implausible_power_and_limits_of_zero_are_missing() {
+    let card = "power_limit = 150000\npower_default_limit = 150000\npower_max_limit = 150000\n";
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\npower = 3868000\n{card}[[gpu]]\npower = 300000\n{card}\
+         [[gpu]]\npower = 3868000\nerrors = {{ power_constraints = \"not_supported\", \
+         power_default_limit = \"not_supported\" }}\n\
+         [[gpu]]\nslowdown_temperature = 0\nshutdown_temperature = 0\n"
+    ));
+    let json = json(&fake);
+    assert_eq!(json["gpus"][0]["power"]["missing"], "implausible", "{:#}", json["gpus"][0]);
+    assert_eq!(json["gpus"][1]["power"], 300_000);
+    assert_eq!(json["gpus"][2]["power"], 3_868_000, "no limit is known");
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let power = samples(&metrics, "DCGM_FI_DEV_POWER_USAGE");
+    assert_eq!(power, ["{gpu=\"1\"} 300", "{gpu=\"2\"} 3868", "{gpu=\"3\"} 76"]);
+    for name in ["DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_SHUTDOWN_TEMP"] {
+        assert_eq!(samples(&metrics, name).len(), 3, "{metrics}");
+    }
+    assert_eq!(json["gpus"][3]["board"]["slowdown_temperature"]["missing"], "unsupported");
+}
+
+#[test]
+fn a_gpu_without_any_figure_is_not_answering() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nsm = 30\n[[gpu]]\nerrors = { \"*\" = \"unknown\", handle = \"ok\", uuid = \"ok\", \
+         name = \"ok\", index = \"ok\", pci_info = \"ok\", minor = \"ok\" }\n",
+    );
+    let line = run(&fake, ["line", "--width", "100"]).out;
+    let note = "no figures: an internal driver error occurred";
+    assert_eq!(line, format!("0 0.6/140G 0% sm 30% 31C | 1 - sm - - ! {note}\n"));
+    let up = samples(&run(&fake, ["serve", "--once"]).out, "gputop_gpu_up");
+    let expected = ["{gpu=\"0\",state=\"answering\"} 1", "{gpu=\"1\",state=\"unreadable\"} 0"];
+    assert_eq!(up, expected);
+    let table = run(&fake, ["once"]).out;
+    assert!(table.contains(note), "{table}");
+    assert!(table.contains("Process list not available for GPU 1: "), "{table}");
+    for (rows, columns) in [(24, 80), (40, 120), (60, 200)] {
+        let terminal = dashboard(&fake).size(rows, columns).start();
+        let is_shown = |screen: &vt100::Screen| {
+            let row = screen_tables::gpu(screen, "1");
+            row.is_some_and(|row| row.cell("NOTE").starts_with("no figures"))
+        };
+        terminal.wait_for(is_shown, "the note");
+        terminal.wait_text("Process list not available for GPU 1");
+    }
+}
+
+#[test]
+fn a_gpu_without_a_process_list_does_not_hide_the_processes_of_others() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\n[[gpu]]\nerrors = {{ process_list = \"not_supported\" }}\n{}",
+        on_gpu(0, &process, "used = \"2 GiB\"")
+    ));
+    let table = run(&fake, ["once"]).out;
+    assert!(table.contains(" train.py\n"), "{table}");
+    assert!(table.contains("processes: not supported here"), "{table}");
+}
+
+#[test]
+fn the_reason_for_a_missing_process_list_is_that_of_the_driver() {
+    let lists = ["Compute", "Graphics", "MPSCompute"];
+    let symbols = lists.iter().flat_map(|list| {
+        ["_v2", "_v3"].map(|version| format!("nvmlDeviceGet{list}RunningProcesses{version}"))
+    });
+    let symbols: Vec<String> = symbols.collect();
+    let symbols: Vec<&str> = symbols.iter().map(String::as_str).collect();
+    let fake = FakeNvml::new("[driver]\nversion = \"430.50\"\n[[gpu]]\n");
+    let old = fake.library_without(&symbols);
+    let output = command(&fake, ["once"]).env("GPUTOP_NVML", &old).output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains(" processes: needs a newer driver\n"), "{table}");
+}
+
+#[test]
+fn unknown_throttle_bits_are_shown() {
+    let fake = FakeNvml::new("[[gpu]]\nthrottle = 0x200\n[[gpu]]\nthrottle = 0x204\n");
+    let json = json(&fake);
+    assert_eq!(json["gpus"][0]["throttle"], serde_json::json!(["unknown"]));
+    assert_eq!(json["gpus"][1]["throttle"], serde_json::json!(["sw_power_cap", "unknown"]));
+    let line = run(&fake, ["line", "--gpu", "0"]).out;
+    assert!(line.ends_with(" ! throttled, reason unknown\n"), "{line}");
+    let reasons = samples(&run(&fake, ["serve", "--once"]).out, "gputop_gpu_throttle");
+    assert_eq!(reasons.len(), 3, "{reasons:?}");
+}
+
+#[test]
+fn fewer_nvlinks_than_on_gpus_of_the_same_model_are_noted() {
+    let gpu = "[[gpu]]\nname = \"Tesla V100-SXM2-32GB\"\nnvlinks = 6\n";
+    let fake = FakeNvml::new(&format!(
+        "{gpu}{gpu}nvlinks_down = [3, 5]\n[[gpu]]\nnvlinks = 0\n\
+         [[gpu]]\nname = \"NVIDIA A100-PCIE-40GB\"\nnvlinks = 12\nnvlinks_down = [0, 1]\n"
+    ));
+    let table = run(&fake, ["once"]).out;
+    assert_eq!(table.matches(" NVLinks\n").count(), 1, "{table}");
+    assert!(table.contains(" 4 of 6 NVLinks\n"), "{table}");
+    let metrics = run(&fake, ["serve", "--once"]).out;
+    let up = samples(&metrics, "gputop_gpu_nvlinks_up");
+    assert_eq!(up, ["{gpu=\"0\"} 6", "{gpu=\"1\"} 4", "{gpu=\"3\"} 10"]);
+    // One call shows that a GPU has no NVLink. Each command reads the GPU at least once.
+    assert_eq!(fake.calls().on("nvlink_state", 2), 2);
+}
+
+#[test]
+fn a_failed_row_remap_is_an_incident() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = dir.path().join("said");
+    let failed = "[[gpu]]\nremapped_uncorrectable = 8\nremap_failed = true\n";
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{failed}{failed}"));
+    let start = || {
+        dashboard(&fake)
+            .env("XDG_STATE_HOME", dir.path())
+            .args(["--on-incident", &format!("cat >> {}", said.display())])
+            .start()
+    };
+    let notified = || fs::read_to_string(&said).unwrap_or_default().lines().count();
+    let terminal = start();
+    wait_until("on_incident for both GPUs", || notified() >= 2);
+    let said = fs::read_to_string(&said).unwrap();
+    for gpu in ["GPU 1 (0000:2a:00)", "GPU 2 (0000:3a:00)"] {
+        assert!(said.contains(&format!("{gpu} could not replace a defective memory row.")));
+    }
+    terminal.wait_text("MEMORY ROW REMAPPING");
+    drop(terminal);
+    // A later gputop finds the same incident.
+    let terminal = start();
+    terminal.wait_for(|s| gpu_shows(s, "1", &[("NOTE", "row remap failed")]), "the GPU");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(notified(), 2);
+    drop(terminal);
+}
+
+#[test]
+fn small_totals_have_a_decimal_that_matches_the_share() {
+    for (total, used, expected) in [
+        ("576 MiB", "348 MiB", "0.5/0.6G 86%"),
+        ("2 GiB", "1 GiB", "1.1/2G 57%"),
+        ("8188 MiB", "1 GiB", "1.1/8G 14%"),
+        ("11178 MiB", "1 GiB", "1.1/11G 11%"),
+    ] {
+        let gpu =
+            format!("[[gpu]]\ntotal = \"{total}\"\nreserved = \"150 MiB\"\nused = \"{used}\"\n");
+        let line = run(&FakeNvml::new(&gpu), ["line"]).out;
+        assert!(line.starts_with(&format!("0 {expected} ")), "{line}");
+    }
+}
+
+#[test]
+fn labels_have_no_shell_quotes() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("say \"hi\", ok");
+    let fake = FakeNvml::h200s(1, &on_gpu(0, &process, "used = \"2 GiB\""));
+    let info = samples(&run(&fake, ["serve", "--once"]).out, "gputop_process_info");
+    assert!(info.len() == 1 && info[0].contains("command=\"say\""), "{info:?}");
+}
+
+#[test]
+fn a_virtual_gpu_without_events_does_not_report_xids() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nname = \"GRID A100-10C\"\nerrors = { event_register = \"not_supported\" }\n",
+    );
+    let doctor = run(&fake, ["doctor"]).out;
+    assert!(doctor.contains(", 1 GPU, "), "{doctor}");
+    assert!(doctor.contains("not reported by the driver for these GPUs"), "{doctor}");
+}
+
+#[test]
+fn a_pcie_gpu_without_the_memory_call_does_not_share_the_memory_of_the_host() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\nname = \"NVIDIA GeForce GT 610\"\npcie_width = 16\n\
+         errors = { memory = \"not_supported\", process_list = \"not_supported\" }\n",
+    );
+    let json = json(&fake);
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["memory"]["total"], serde_json::json!({"missing": "unsupported"}), "{gpu:#}");
+    assert_eq!(gpu["pcie"]["width"], 16, "{gpu:#}");
+}
+
+#[test]
+fn serve_tells_a_missing_driver_from_a_host_without_gpus() {
+    for (scenario, state, why) in [
+        ("[driver]\ninit = \"driver_not_loaded\"\n[[gpu]]\n", "no_driver", "gputop: "),
+        ("[driver]\ndevice_count = 0\n[[gpu]]\n", "no_gpus", "gputop: "),
+    ] {
+        let outcome = run(&FakeNvml::new(scenario), ["serve", "--once"]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert_eq!(samples(&outcome.out, "gputop_up"), [format!("{{state=\"{state}\"}} 0")]);
+        assert!(outcome.err.starts_with(why) && outcome.err.lines().count() == 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn serve_once_exports_the_same_series_each_time() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::h200s(2, &on_gpu(0, &process, "used = \"2 GiB\"\nsm = 80"));
+    for _ in 0..5 {
+        let ratio = samples(&run(&fake, ["serve", "--once"]).out, "gputop_process_sm_ratio");
+        assert!(ratio.len() == 1 && ratio[0].ends_with(" 0.8"), "{ratio:?}");
+    }
+}
+
+#[test]
+fn a_terminal_of_unknown_type_gets_no_colours() {
+    let fake = FakeNvml::h200s(1, "");
+    for term in ["", "unknown", "dumb"] {
+        let terminal = dashboard(&fake).env("TERM", term).start();
+        terminal.wait_for(|s| gpu_shows(s, "0", &[("NOTE", "")]), "the overview");
+        let screen = terminal.screen();
+        let cells = (0..40).flat_map(|row| (0..120).map(move |column| (row, column)));
+        let is_coloured = |&(row, column): &(u16, u16)| {
+            let cell = screen.cell(row, column).unwrap();
+            (cell.fgcolor(), cell.bgcolor()) != (vt100::Color::Default, vt100::Color::Default)
+        };
+        assert_eq!(cells.filter(is_coloured).count(), 0, "{term:?}");
+    }
+}
+
+#[test]
+fn long_user_names_are_cut_in_the_middle() {
+    use gputop::dashboard::process_columns::PROCESS_COLUMNS;
+    use gputop::dashboard::table::Align;
+    let user = PROCESS_COLUMNS.iter().find(|column| column.title == "USER").unwrap();
+    assert_eq!((user.align, user.width), (Align::LeftMiddle, 8));
+}

@@ -20,6 +20,7 @@ use super::log::{CONTEXT, LogFindings, LogReader, Sighting, TextSource};
 
 const XID_CARD: &str = "xid-other";
 const GPU_LOST_CARD: &str = "xid-79-off-bus";
+const REMAP_FAILED_CARD: &str = "row-remap-63-64-92";
 const OOM_KILL_CARD: &str = "host-oom-killer";
 const MAX_NAME: usize = 64;
 
@@ -61,6 +62,16 @@ impl<'a> KernelReport<'a> {
             None => report.text.to_mut().push_str("NVML reports that a GPU"),
         }
         report.text.to_mut().push_str(" is lost");
+        report
+    }
+
+    /// Returns the report of a GPU that could not replace a defective memory row.
+    pub fn remap_failed(pci_bus: Option<&str>) -> Self {
+        let mut report = Self { card: Some(REMAP_FAILED_CARD), ..Self::default() };
+        report.text.to_mut().push_str("NVML reports that a row remap failed");
+        if let Some(bus) = pci_bus {
+            report.value(" on GPU ", "pci_bus", bus);
+        }
         report
     }
 

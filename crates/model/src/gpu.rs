@@ -9,6 +9,7 @@
 
 mod figure;
 mod process;
+mod recovery_action;
 mod throttle;
 
 use std::sync::{Arc, LazyLock};
@@ -19,6 +20,7 @@ use serde_with::{apply, skip_serializing_none};
 use self::figure::figure;
 pub use self::figure::{Field, GpuFigure, Period, SLOW_INTERVAL, Section, Value};
 pub use self::process::{ContextKind, GpuProcess, Unattributed, UnattributedCause};
+pub use self::recovery_action::RecoveryAction;
 pub use self::throttle::Throttle;
 use super::reading::{Missing, Reading, Reason};
 use super::units::{
@@ -63,7 +65,11 @@ pub struct Gpu {
     pub pstate: Reading<u8>,
     pub throttle: Reading<Vec<Throttle>>,
     pub ecc: Ecc,
+    /// What the driver asks for, so that the GPU recovers from an error.
+    pub recovery_action: Reading<RecoveryAction>,
     pub pcie: Pcie,
+    /// Number of NVLinks that are up.
+    pub nvlinks_up: Reading<u32>,
     /// True if MIG mode is on. Memory and processes then belong to the MIG instances.
     pub mig_enabled: Reading<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -85,6 +91,28 @@ impl Gpu {
     /// Returns false if the driver has said nothing about this GPU yet: it may still be waking up.
     pub fn has_answered(&self) -> bool {
         self.health.state != HealthState::Silent || self.at != Mono::default()
+    }
+
+    /// Returns true if the GPU was read completely, apart from what needs an open screen, or does not answer. The first
+    /// frame lacks the figures that rarely change.
+    pub fn is_complete(&self) -> bool {
+        let is_read = !self.ecc.enabled.is_not_read();
+        self.has_answered() && (is_read || self.health.state != HealthState::Answering)
+    }
+
+    /// Returns true if the utilization of a process was not read yet.
+    pub fn awaits_utilization(&self) -> bool {
+        let is_awaited = |p: &GpuProcess| p.sm.why().is_some_and(|w| w.reason == Reason::NotRead);
+        self.processes.value().is_some_and(|list| list.iter().any(is_awaited))
+    }
+
+    /// Returns the driver's error, if a GPU that answers gives no figure because of it.
+    pub fn why_no_figures(&self) -> Option<&Missing> {
+        let mut figures = GPU_FIGURES.iter().filter(|figure| figure.period == Tick);
+        let is_failed = |why: &Missing| why.reason == Reason::Unknown;
+        let are_failed = self.health.state == HealthState::Answering
+            && figures.all(|figure| figure.field.read(self).is_err_and(is_failed));
+        are_failed.then(|| self.memory.total.why()).flatten()
     }
 
     /// Returns true if the GPU's temperature is within 5 °C of the slowdown temperature.
@@ -149,6 +177,8 @@ pub struct Board {
     pub max_sm_clock: Reading<MegaHertz>,
     pub max_memory_clock: Reading<MegaHertz>,
     pub power_cap_default: Reading<MilliWatts>,
+    /// Largest power limit that can be set.
+    pub power_cap_max: Reading<MilliWatts>,
     pub slowdown_temperature: Reading<Celsius>,
     pub shutdown_temperature: Reading<Celsius>,
 }
@@ -365,6 +395,9 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("power_cap_default", "default cap", Power, Once, board!(Power, power_cap_default))
         .dcgm("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF")
         .nvidia_smi(&["power.default_limit"]),
+    figure("power_cap_max", "maximum cap", Power, Once, board!(Power, power_cap_max))
+        .dcgm("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX")
+        .nvidia_smi(&["power.max_limit"]),
     figure("temperature", "temperature", Power, Tick, gpu!(Temperature, temperature)).dcgm("DCGM_FI_DEV_GPU_TEMP")
         .nvidia_smi(&["temperature.gpu"])
         .column("TEMP", 4, 5, "Temperature in degrees Celsius.").bad_if(Gpu::is_near_slowdown),
@@ -404,6 +437,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("pcie_max_width", "maximum width", Links, Once, gpu!(Lanes, pcie.max_width))
         .dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH")
         .nvidia_smi(&["pcie.link.width.max"]),
+    figure("nvlinks_up", "NVLinks up", Links, Slow, gpu!(Count, nvlinks_up)).dcgm("gputop_gpu_nvlinks_up"),
     figure("pcie_tx", "PCIe to host", Links, WhileShown, traffic!(Rate, pcie_tx)),
     figure("pcie_rx", "PCIe from host", Links, WhileShown, traffic!(Rate, pcie_rx)),
     figure("pcie_replays", "PCIe replays", Links, WhileShown, traffic!(Count, pcie_replays)),
@@ -431,6 +465,9 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("remap_failed", "remap failed", Errors, Slow, gpu!(Flag, ecc.remap_failed))
         .dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE")
         .nvidia_smi(&["remapped_rows.failure"]),
+    figure("recovery_action", "recovery action", Errors, Slow, gpu!(Recovery, recovery_action))
+        .dcgm("gputop_gpu_recovery_action")
+        .nvidia_smi(&["gpu_recovery_action"]),
 
     figure("pci_bus", "PCI bus", Identity, Once, board!(Text, pci_bus)).nvidia_smi(&["pci.bus_id"]),
     figure("minor", "device file", Identity, Once, board!(DeviceFile, minor)),

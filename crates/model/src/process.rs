@@ -101,7 +101,8 @@ const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash"];
 /// an argument that is not a script or a Python module.
 pub fn program_of(command: &str) -> Option<String> {
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    let mut words = command.split_whitespace();
+    // An argument with special characters is quoted.
+    let mut words = command.split_whitespace().map(|word| word.trim_matches('\''));
     let program = file_name(words.next()?);
     let is_launcher = |module: &str| LAUNCHERS.iter().any(|launcher| module.starts_with(launcher));
     let mut previous = "";
@@ -208,6 +209,8 @@ mod tests {
             ("torchrun --nproc-per-node 8 train.py", "train.py"),
             ("python -c exec(open('secret.py').read())", "python"),
             ("/opt/bin/server --password hunter2", "server"),
+            ("'say hi' now", "say"),
+            ("'python a.py' 1000", "a.py"),
             ("", "comm"),
         ] {
             let process = Process {

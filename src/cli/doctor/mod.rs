@@ -140,10 +140,11 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
                     0 => Err(NvmlFailure::NoGpus),
                     count => {
                         let version = nvml.sys_driver_version().unwrap_or_else(|e| e.to_string());
+                        let gpus = if count == 1 { "GPU" } else { "GPUs" };
                         let took = started.elapsed().as_millis();
                         Ok(DriverAnswer {
                             summary: format!(
-                                "version {version}, {count} GPUs, answered in {took} ms"
+                                "version {version}, {count} {gpus}, answered in {took} ms"
                             ),
                             costs: GROUPS.map(|group| measure(&nvml, group)),
                             xids: crate::collect::nvml::xid::supported(&nvml),

@@ -118,7 +118,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         let watcher =
             if args.once { Watcher::none() } else { Watcher::start(settings.incident_sink())? };
         let (status, latest) = watch::channel(HostStatus::default());
-        followers.spawn(page::follow(source, watcher, status, stopped.clone()));
+        followers.spawn(page::follow(name.clone(), source, watcher, status, stopped.clone()));
         hosts.push((name, latest));
     }
     drop(stopped);

@@ -23,6 +23,8 @@ const MAX_INCIDENT_BYTES: usize = 1 << 20;
 const MAX_CARDS: usize = 512;
 /// Number of frames in a complete sample. Rates require two frames.
 const COMPLETE_FRAMES: u64 = 2;
+/// Number of frames after which a sample is complete even if the host does not send all values.
+const MAX_FRAMES: u64 = 6;
 
 #[derive(Debug)]
 pub struct HostStatus {
@@ -62,7 +64,8 @@ impl HostStatus {
         } else if received.elapsed() > limit {
             HostState::Stale
         } else if why_no_gpus(frame).is_some() {
-            HostState::NoGpus
+            let has_driver = frame.driver.as_ref().is_some_and(|d| d.version.value().is_some());
+            if has_driver { HostState::NoGpus } else { HostState::NoDriver }
         } else if frame.gpus.is_empty() {
             HostState::Waiting
         } else {
@@ -72,6 +75,10 @@ impl HostStatus {
 
     fn gpus(&self) -> impl Iterator<Item = &Gpu> {
         self.frame.iter().flat_map(|frame| &frame.gpus)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.gpus().all(|gpu| gpu.is_complete() && !gpu.awaits_utilization())
     }
 
     fn update(&mut self, update: &Update) -> bool {
@@ -120,17 +127,27 @@ impl HostStatus {
 
 /// Stores the updates of a host until gputop stops. Returns the host's watcher, which may still be saving incidents.
 pub async fn follow(
+    name: Option<String>,
     mut source: Source,
     mut watcher: Watcher,
     status: watch::Sender<HostStatus>,
     mut stopped: watch::Receiver<()>,
 ) -> Watcher {
     let watched = watcher.backlog();
+    let prefix = name.map_or_else(String::new, |name| format!("{name}: "));
+    let mut reported = None;
     loop {
         tokio::select! {
             update = source.next_for(&watched) => match update {
                 Some(update) => {
                     watcher.see(&update);
+                    if let Update::Frame(frame) = &update {
+                        let why = why_no_gpus(frame);
+                        if let Some(why) = why.as_ref().filter(|_| why != reported) {
+                            say(&format!("gputop: {prefix}{why}\n"));
+                        }
+                        reported = why;
+                    }
                     status.send_if_modified(|status| status.update(&update));
                 }
                 None => {
@@ -197,10 +214,11 @@ impl Page {
                 let mut latest = latest.clone();
                 let is_complete = |status: &HostStatus| {
                     status.is_disconnected
-                        || status.state() == HostState::NoGpus
+                        || matches!(status.state(), HostState::NoGpus | HostState::NoDriver)
                         || status.frames >= COMPLETE_FRAMES
                             && status.state() == HostState::Up
                             && status.gpus().all(Gpu::has_answered)
+                            && (status.is_complete() || status.frames >= MAX_FRAMES)
                 };
                 let _ = latest.wait_for(is_complete).await;
             }

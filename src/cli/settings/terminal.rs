@@ -43,7 +43,8 @@ impl TerminalEnvironment {
     }
 
     pub fn palette(&self) -> Palette {
-        if self.no_color.as_ref().is_some_and(|value| !value.is_empty()) || self.term == "dumb" {
+        let has_no_color = self.no_color.as_ref().is_some_and(|value| !value.is_empty());
+        if has_no_color || matches!(self.term.as_str(), "" | "dumb" | "unknown") {
             return Palette::None;
         }
         let has_truecolor = matches!(self.colorterm.as_str(), "truecolor" | "24bit")

@@ -51,7 +51,11 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
             vec![container_fixes(*runtime).library.into()]
         }
         DriverTrouble::AccessLost { runtime, .. } => vec![container_fixes(*runtime).restart.into()],
-        DriverTrouble::Wsl { has_device, has_library } => in_wsl(*has_device, *has_library),
+        DriverTrouble::Wsl { has_device: true, has_library: true } => {
+            vec!["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop".into()]
+        }
+        DriverTrouble::Wsl { .. } => update_wsl("install the NVIDIA driver"),
+        DriverTrouble::WslRefused(_) => update_wsl("update the NVIDIA driver"),
         DriverTrouble::Other(_) => vec![
             "check the message from NVIDIA's own tool: nvidia-smi".into(),
             user.step("look for the reason in the kernel log", "dmesg | grep -i nvrm"),
@@ -211,12 +215,9 @@ fn container_fixes(runtime: OwnRuntime) -> ContainerFixes {
     }
 }
 
-fn in_wsl(has_device: bool, has_library: bool) -> Vec<String> {
-    if has_device && has_library {
-        return vec!["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop".into()];
-    }
+fn update_wsl(advice: &str) -> Vec<String> {
     vec![
-        "install the NVIDIA driver in Windows, not in WSL: https://www.nvidia.com/drivers".into(),
+        format!("{advice} in Windows, not in WSL: https://www.nvidia.com/drivers"),
         "then run in a Windows terminal: wsl --update && wsl --shutdown".into(),
     ]
 }

@@ -153,6 +153,9 @@ fn no_device(facts: &SystemFacts) -> DriverTrouble {
 
 fn other_error(text: &str, facts: &SystemFacts) -> DriverTrouble {
     let text = text.trim_end_matches('.').to_owned();
+    if facts.is_wsl && facts.has_wsl_device && facts.library.is_some() {
+        return DriverTrouble::WslRefused(text);
+    }
     if facts.is_wsl {
         return wsl(facts);
     }

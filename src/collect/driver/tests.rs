@@ -250,6 +250,14 @@ fn explains_missing_driver_in_wsl() {
     let found = wsl().device("dxg", 0o666).with("usr/lib/wsl/lib/libnvidia-ml.so.1", "");
     let trouble = found.diagnose(&not_found());
     assert_eq!(trouble.fix(false), ["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop"]);
+    let blocked = NvmlFailure::Other("GPU access blocked by the operating system".into());
+    let trouble = found.diagnose(&blocked);
+    assert_eq!(
+        trouble.reason(),
+        "The NVIDIA driver does not start in WSL: GPU access blocked by the operating system."
+    );
+    let fix = trouble.fix(false).join("\n");
+    assert!(fix.contains("update the NVIDIA driver in Windows") && fix.contains("wsl --update"));
 }
 
 #[test]
@@ -285,6 +293,7 @@ fn reasons_end_with_period_and_commands_do_not() {
         DriverTrouble::LibraryNotPassedIn { runtime },
         DriverTrouble::AccessLost { runtime, text: text.clone() },
         DriverTrouble::Wsl { has_device: true, has_library: true },
+        DriverTrouble::WslRefused(text.clone()),
         DriverTrouble::Other(text),
     ];
     for trouble in all {

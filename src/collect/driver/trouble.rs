@@ -52,6 +52,9 @@ pub enum DriverTrouble {
     AccessLost { runtime: OwnRuntime, text: String },
     #[error("{}", fix::wsl(*has_device, *has_library))]
     Wsl { has_device: bool, has_library: bool },
+    /// NVML finds the Windows driver in WSL, but does not start.
+    #[error("The NVIDIA driver does not start in WSL: {0}.")]
+    WslRefused(String),
     #[error("The NVIDIA driver finds no GPU: it may be switched off or not powered.")]
     SwitchedOff,
     #[error("The NVIDIA driver did not start: {0}.")]

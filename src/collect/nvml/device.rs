@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gputop_model::gpu::{Board, Ecc, Traffic};
+use gputop_model::gpu::{Board, Ecc, RecoveryAction, Traffic};
 use gputop_model::text::visible;
 use gputop_model::{
     Bytes, BytesPerSecond, Celsius, ContextKind, Gpu, GpuProcess, GpuUuid, MegaHertz, Memory,
@@ -17,18 +17,23 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::enums::gpm::GpmMetricId;
-use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::structs::device::FieldId;
-use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper::sys_exports::field_id::{
+    NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, NVML_FI_DEV_MEMORY_TEMP,
+};
 use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings::NVML_NVLINK_MAX_LINKS;
 
 use super::raw::{self, ProcessList};
 use super::reason::{is_fatal, reading};
 
-/// Maximum plausible power in mW. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits
-/// set.
+/// Maximum plausible power in mW of a GPU without a known limit. No single GPU draws 20 kW, but NVML has been observed
+/// to return a value with all bits set.
 const MAX_MILLIWATTS: u32 = 20_000_000;
+/// Maximum plausible power as a multiple of the largest power limit. Short peaks exceed the limit, but not by so much.
+const MAX_OVER_LIMIT: u32 = 3;
 
 fn percent(value: Reading<u32>) -> Reading<Percent> {
     value.at_most(100).map(|v| Percent(f64::from(v)))
@@ -36,6 +41,18 @@ fn percent(value: Reading<u32>) -> Reading<Percent> {
 
 fn power(result: Result<u32, NvmlError>) -> Reading<MilliWatts> {
     reading(result).at_most(MAX_MILLIWATTS).map(MilliWatts)
+}
+
+/// Converts the power draw. A draw far above the largest power limit of the GPU is implausible.
+fn power_draw(result: Result<u32, NvmlError>, board: &Board) -> Reading<MilliWatts> {
+    let limits = [&board.power_cap_max, &board.power_cap_default];
+    let limit = limits.into_iter().filter_map(Reading::get).find(|limit| limit.0 > 0);
+    let max = limit.map_or(MAX_MILLIWATTS, |limit| limit.0.saturating_mul(MAX_OVER_LIMIT));
+    power(result).at_most(MilliWatts(max))
+}
+
+fn power_cap_max(device: &Device<'_>) -> Reading<MilliWatts> {
+    power(device.power_management_limit_constraints().map(|limits| limits.max_limit))
 }
 
 fn celsius(result: Result<u32, NvmlError>) -> Reading<Celsius> {
@@ -51,7 +68,8 @@ fn text(result: Result<String, NvmlError>) -> Reading<String> {
     reading(result).map(|text| visible(text.as_bytes(), 96))
 }
 
-/// Reads the identity of a GPU, which suffices for the first frame. The UUID is empty if the driver reports none.
+/// Reads the identity of a GPU and its power limit, which suffices for the first frame. The UUID is empty if the driver
+/// reports none.
 pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     let uuid = match device.uuid() {
         Err(error) if is_fatal(&error) => return Err(error),
@@ -64,6 +82,7 @@ pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
             Ok(name) => visible(&name, 96),
             Err(_) => "unnamed GPU".into(),
         },
+        board: Arc::new(Board { power_cap_max: power_cap_max(device), ..Board::default() }),
         ..Gpu::default()
     })
 }
@@ -101,8 +120,13 @@ fn board(device: &Device<'_>) -> Board {
         max_sm_clock: clock(device.max_clock_info(Clock::SM)),
         max_memory_clock: clock(device.max_clock_info(Clock::Memory)),
         power_cap_default: power(device.power_management_limit_default()),
-        slowdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Slowdown)),
-        shutdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Shutdown)),
+        power_cap_max: power_cap_max(device),
+        slowdown_temperature: above_zero(
+            device.temperature_threshold(TemperatureThreshold::Slowdown),
+        ),
+        shutdown_temperature: above_zero(
+            device.temperature_threshold(TemperatureThreshold::Shutdown),
+        ),
     }
 }
 
@@ -122,13 +146,12 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     let utilization = reading(device.utilization_rates());
     gpu.sm = percent(utilization.clone().map(|u| u.gpu));
     gpu.memory_bandwidth = percent(utilization.map(|u| u.memory));
-    gpu.power = power(device.power_usage());
+    gpu.power = power_draw(device.power_usage(), &gpu.board);
     gpu.temperature = celsius(device.temperature(TemperatureSensor::Gpu));
     gpu.sm_clock = clock(device.clock_info(Clock::SM));
     gpu.memory_clock = clock(device.clock_info(Clock::Memory));
     gpu.pstate = pstate(device);
-    gpu.throttle =
-        reading(device.current_throttle_reasons()).map(|mask| Throttle::of_mask(mask.bits()));
+    gpu.throttle = reading(throttle_mask(device)).map(Throttle::of_mask);
     if !gpu.mig.is_empty() {
         read_mig_memory(device, gpu);
     }
@@ -150,7 +173,10 @@ fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
         .checked()),
         Err(error) if is_fatal(&error) => Err(error),
         Err(error) => Ok(memory_v1(device).unwrap_or_else(|_| match error {
-            NvmlError::NotSupported => Memory::shared_with_host(),
+            // A GPU with memory of its own also has a BAR1, through which the CPU accesses that memory.
+            NvmlError::NotSupported if device.bar1_memory_info().is_err() => {
+                Memory::shared_with_host()
+            }
             error => Memory::missing(&super::reason::missing(&error)),
         })),
     }
@@ -213,6 +239,14 @@ fn pstate(device: &Device<'_>) -> Reading<u8> {
     }
 }
 
+/// Reads the throttle reasons, including those that the wrapper does not know.
+fn throttle_mask(device: &Device<'_>) -> Result<u64, NvmlError> {
+    match device.current_throttle_reasons_strict() {
+        Err(NvmlError::IncorrectBits(Bits::U64(mask))) => Ok(mask),
+        known => known.map(|reasons| reasons.bits()),
+    }
+}
+
 /// Reads the values of a GPU that rarely change.
 pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.power_cap = power(device.enforced_power_limit());
@@ -220,9 +254,10 @@ pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.fan = fastest(&gpu.fans);
     gpu.encoder = percent(reading(device.encoder_utilization()).map(|u| u.utilization));
     gpu.decoder = percent(reading(device.decoder_utilization()).map(|u| u.utilization));
-    gpu.memory_temperature = memory_temperature(device);
+    (gpu.memory_temperature, gpu.recovery_action) = field_values(device);
     gpu.pcie.generation = link(gpu, device.current_pcie_link_gen());
     gpu.pcie.width = link(gpu, device.current_pcie_link_width());
+    gpu.nvlinks_up = nvlinks_up(device);
     gpu.ecc = ecc(device);
     read_mig(device, gpu);
 }
@@ -251,16 +286,38 @@ fn fastest(fans: &[Reading<Percent>]) -> Reading<Percent> {
     }
 }
 
-fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
-    let value =
-        device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)]).and_then(|mut values| {
-            match values.pop().ok_or(NvmlError::NoData)??.value? {
-                SampleValue::U32(t) => Ok(t),
-                _ => Err(NvmlError::NoData),
-            }
-        });
-    // Treat 0 as missing, because GPUs without this sensor report 0.
-    match celsius(value) {
+/// Reads the values that have no call of their own: the temperature of the memory, and the recovery action.
+fn field_values(device: &Device<'_>) -> (Reading<Celsius>, Reading<RecoveryAction>) {
+    const FIELDS: [FieldId; 2] =
+        [FieldId(NVML_FI_DEV_MEMORY_TEMP), FieldId(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)];
+    let values = match device.field_values_for(&FIELDS) {
+        Ok(values) => values,
+        Err(error) => {
+            let why = super::reason::missing(&error);
+            return (Reading::Missing(why.clone()), Reading::Missing(why));
+        }
+    };
+    let mut values = values.into_iter().map(|value| match value?.value? {
+        SampleValue::U32(value) => Ok(value),
+        _ => Err(NvmlError::NoData),
+    });
+    let mut next = || values.next().unwrap_or(Err(NvmlError::NoData));
+    (above_zero(next()), reading(next()).map(RecoveryAction))
+}
+
+/// Counts the NVLinks that are up. On a GPU without NVLink, this is one call, which fails.
+fn nvlinks_up(device: &Device<'_>) -> Reading<u32> {
+    let is_up = |link| device.link_wrapper_for(link).is_active();
+    let up = |first| {
+        let others = (1..NVML_NVLINK_MAX_LINKS).filter(|link| is_up(*link).unwrap_or(false));
+        u32::from(first) + u32::try_from(others.count()).unwrap_or(0)
+    };
+    reading(is_up(0)).map(up)
+}
+
+/// Converts a temperature that is 0 only because the GPU does not have the sensor or the limit.
+fn above_zero(result: Result<u32, NvmlError>) -> Reading<Celsius> {
+    match celsius(result) {
         Reading::Value(Celsius(0)) => Reading::Missing(Reason::Unsupported.into()),
         other => other,
     }

@@ -176,5 +176,6 @@ fn supporting(nvml: &Nvml, index: u32) -> Result<Option<(Device<'_>, GpuUuid)>, 
 /// Returns the number of GPUs that report Xids and the total number of GPUs.
 pub fn supported(nvml: &Nvml) -> (usize, u32) {
     let count = nvml.device_count().unwrap_or(0);
-    ((0..count).filter(|index| matches!(supporting(nvml, *index), Ok(Some(_)))).count(), count)
+    let events = register(nvml, &(0..count).collect());
+    (events.map_or(0, |events| events.gpus.len()), count)
 }

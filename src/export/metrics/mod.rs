@@ -66,8 +66,10 @@ gputop_model::named! {
         /// No frame has arrived yet from the host.
         #[default]
         Waiting = "waiting",
-        /// The host has no GPU, or its driver is not loaded.
+        /// The driver of the host works, but lists no GPU.
         NoGpus = "no_gpus",
+        /// The driver of the host is not loaded, or does not work.
+        NoDriver = "no_driver",
         /// No frame has arrived from the host for several intervals.
         Stale = "stale",
         Disconnected = "disconnected",
@@ -295,6 +297,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
     let gpus = hosts.iter().filter(|host| host.state == HostState::Up).flat_map(|host| {
         host.frame.iter().flat_map(|frame| &frame.gpus).map(|gpu| {
             let (state, is_up) = match gpu.health.state {
+                HealthState::Answering if gpu.why_no_figures().is_some() => ("unreadable", 0.0),
                 HealthState::Answering => ("answering", 1.0),
                 HealthState::Silent => ("silent", 0.0),
                 HealthState::Lost => ("lost", 0.0),

@@ -102,7 +102,7 @@ fn arrow(
     let title = u16::try_from(columns(title)).unwrap_or(u16::MAX).min(place.width);
     let x = match align {
         Align::Right => (place.x + place.width - title).saturating_sub(1),
-        Align::Left | Align::Rest | Align::RestMiddle => place.x + title,
+        _ => place.x + title,
     };
     put_glyph(buffer, x, y, glyph, theme.style(Role::Title));
 }
@@ -118,13 +118,13 @@ fn draw_cell(
 ) {
     let room = usize::from(place.width);
     let text = match align {
-        Align::RestMiddle => fit_middle(text, room, theme.glyphs.ellipsis),
+        Align::LeftMiddle | Align::RestMiddle => fit_middle(text, room, theme.glyphs.ellipsis),
         _ => fit(text, room, theme.glyphs.ellipsis),
     };
     let width = u16::try_from(columns(&text)).unwrap_or(place.width);
     let x = match align {
         Align::Right => place.x + place.width.saturating_sub(width),
-        Align::Left | Align::Rest | Align::RestMiddle => place.x,
+        _ => place.x,
     };
     put(buffer, x, y, &text, place.width, style);
 }

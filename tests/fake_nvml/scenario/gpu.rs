@@ -116,6 +116,8 @@ numbers! { gpu!
     remapped_uncorrectable: u32 = 0,
     remap_pending: bool = false,
     remap_failed: bool = false,
+    /// NVML's constant: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
+    recovery_action: u32 = 0,
 
     nvlinks: u32 = 18,
     /// Links that are down.

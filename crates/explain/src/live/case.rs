@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gputop_model::event::{
     Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, OomEvidence, Xid,
 };
-use gputop_model::gpu::Gpu;
+use gputop_model::gpu::{Gpu, HealthState};
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::incident::{DetectedBy, Incident, Severity};
 use gputop_model::incident_key::IncidentKey;
@@ -78,6 +78,8 @@ pub struct LiveCase {
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
     /// GPU that the driver has lost, if that is the failure.
     lost: Option<GpuUuid>,
+    /// GPU that could not replace a defective memory row, if that is the failure.
+    remap_failed: Option<GpuUuid>,
     scene: Arc<Scene>,
     /// Memory of the observations, without the scene.
     bytes: usize,
@@ -158,6 +160,7 @@ impl LiveCase {
             members: BTreeMap::new(),
             xids: Vec::new(),
             lost: None,
+            remap_failed: None,
             bytes: 0,
             findings_bytes: 0,
             scene_bytes: 0,
@@ -323,8 +326,10 @@ impl LiveCase {
         self.bytes += bytes;
         let mut is_added = match &event.observation {
             Observation::Xid(xid) => self.add_xid(event, xid),
-            Observation::Health(_) => {
-                self.lost = event.gpu.clone();
+            Observation::Health(change) => {
+                let is_lost = change.state == HealthState::Lost;
+                let failed = if is_lost { &mut self.lost } else { &mut self.remap_failed };
+                failed.clone_from(&event.gpu);
                 true
             }
             _ => true,
@@ -415,6 +420,7 @@ impl LiveCase {
                     && published.incident.id == later.incident.id
                     && published.incident.at == later.incident.at
                     && published.processes() == later.processes()
+                    && published.key.gpu == later.key.gpu
             })
     }
 
@@ -533,12 +539,13 @@ impl LiveCase {
             let name = exit.last.as_ref().map(|last| last.name.as_str());
             Some(KernelReport::oom_kill(key.pid, name))
         });
-        let lost = self.lost.iter().map(|uuid| {
+        let bus = |uuid: &GpuUuid| {
             let known = gpus.iter().find(|gpu| gpu.uuid == *uuid);
-            let bus = known.and_then(|gpu| gpu.board.pci_bus.value());
-            KernelReport::gpu_lost(bus.map(String::as_str))
-        });
-        xids.chain(lost).chain(kills).collect()
+            known.and_then(|gpu| gpu.board.pci_bus.value()).map(String::as_str)
+        };
+        let lost = self.lost.iter().map(|uuid| KernelReport::gpu_lost(bus(uuid)));
+        let remaps = self.remap_failed.iter().map(|uuid| KernelReport::remap_failed(bus(uuid)));
+        xids.chain(lost).chain(remaps).chain(kills).collect()
     }
 
     /// Diagnoses a failed allocation from memory figures alone. Used if the OOM counter increased but gputop found no

@@ -27,9 +27,9 @@ mod windows;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use gputop_model::event::{Event, GpuAtOom, Observation};
+use gputop_model::event::{Event, GpuAtOom, HealthChange, Observation};
 use gputop_model::frame::Frame;
-use gputop_model::gpu::HealthState;
+use gputop_model::gpu::{Gpu, HealthState};
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::host::Hello;
 use gputop_model::incident_key::IncidentKey;
@@ -55,6 +55,7 @@ const MAX_CASES: usize = 200;
 /// Time after which a lost GPU is an incident. A reloaded driver is read again after five seconds.
 const LOST_TIMEOUT: Millis = Millis(12_000);
 const MAX_LOST: usize = 256;
+const MAX_REMAP_FAILED: usize = 256;
 /// Maximum memory of the observations in all cases. The oldest cases are dropped first.
 const MAX_CASES_BYTES: usize = 16 << 20;
 /// Maximum number of processes whose memory holders are kept, and their maximum memory.
@@ -81,6 +82,8 @@ pub struct Observer {
     cases: Vec<LiveCase>,
     /// GPUs that were lost and for which no incident was reported yet.
     lost: Vec<Event>,
+    /// GPUs with a failed row remap for which an incident was reported.
+    remap_failed: Vec<GpuUuid>,
     /// Latest reading of the memory holders of each process, most recently read process last.
     holders: Newest<Arc<HolderSummary>>,
     now: Mono,
@@ -97,6 +100,7 @@ impl Default for Observer {
             gpu_indices: HashMap::new(),
             cases: Vec::new(),
             lost: Vec::new(),
+            remap_failed: Vec::new(),
             holders: Newest::new(MAX_HOLDERS, MAX_HOLDERS_BYTES),
             now: Mono(0),
         }
@@ -153,6 +157,7 @@ impl Observer {
         let mut revisions: Vec<Record> =
             settled.into_iter().filter_map(|i| self.conclude(i)).collect();
         revisions.extend(self.lost_gpus(frame));
+        revisions.extend(self.failed_remaps(frame));
         self.cases.retain(|case| !case.is_over(now));
         revisions
     }
@@ -175,16 +180,50 @@ impl Observer {
         });
         let mut records = Vec::new();
         for event in due {
-            if self.cases.iter().any(|case| case.has_xid_on(event.gpu.as_ref())) {
-                continue;
-            }
-            let index = self.case_of(&event);
-            self.set_scene(index, &event);
-            if self.cases[index].add(&event, None) {
-                records.extend(self.conclude(index));
+            if !self.cases.iter().any(|case| case.has_xid_on(event.gpu.as_ref())) {
+                records.extend(self.gpu_failure(&event));
             }
         }
         records
+    }
+
+    /// Opens a case for each GPU that could not replace a defective memory row, once, unless an Xid reports that
+    /// already.
+    fn failed_remaps(&mut self, frame: &Frame) -> Vec<Record> {
+        let is_new = |gpu: &&Gpu| {
+            gpu.ecc.remap_failed.get() == Some(true) && !self.remap_failed.contains(&gpu.uuid)
+        };
+        let room = MAX_REMAP_FAILED.saturating_sub(self.remap_failed.len());
+        let gpus = frame.gpus.iter().filter(is_new).map(|gpu| gpu.uuid.clone());
+        let failed: Vec<GpuUuid> = gpus.take(room).collect();
+        let mut records = Vec::new();
+        for gpu in failed {
+            self.remap_failed.push(gpu.clone());
+            let has_xid = |number| self.cases.iter().any(|case| case.has_xid(number, Some(&gpu)));
+            if has_xid(63) || has_xid(64) {
+                continue;
+            }
+            let event = Event {
+                boot_id: self.hello.boot_id.clone(),
+                time: frame.time,
+                // The failure lasts until the GPU is replaced. With the same time, it is one incident for every gputop
+                // since the host was started.
+                mono: Mono(0),
+                gpu: Some(gpu),
+                observation: Observation::Health(HealthChange::default()),
+                ..Event::default()
+            };
+            records.extend(self.gpu_failure(&event));
+        }
+        records
+    }
+
+    /// Adds the failure of a GPU to a case.
+    fn gpu_failure(&mut self, event: &Event) -> Option<Record> {
+        let index = self.case_of(event);
+        self.set_scene(index, event);
+        let is_added = self.cases[index].add(event, None);
+        is_added.then(|| self.conclude(index)).flatten()
     }
 
     /// Forgets all processes that are not in the newest frame, if the known ones take too much memory. A host can report

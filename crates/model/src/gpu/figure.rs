@@ -1,6 +1,6 @@
 //! The definition of a GPU metric, from which all screens, tables and exports are generated.
 
-use super::{Gpu, Throttle};
+use super::{Gpu, RecoveryAction, Throttle};
 use crate::reading::{Missing, Reading};
 use crate::units::{
     Bytes, BytesPerSecond, Celsius, MegaHertz, MilliJoules, MilliWatts, Millis, Percent,
@@ -121,6 +121,7 @@ kinds! {
     Switch(bool),
     Text(String),
     Throttle(Vec<Throttle>),
+    Recovery(RecoveryAction),
 }
 
 impl Value<'_> {
@@ -131,7 +132,7 @@ impl Value<'_> {
             Self::Percent(share) => format!("{:.0} %", share.0),
             Self::Power(power) => format!("{:.1} W", f64::from(power.0) / 1_000.0),
             Self::Energy(energy) => {
-                format!("{:.2} kWh since the driver was loaded", energy.0 as f64 / 3.6e9)
+                format!("{:.2} kWh since driver load", energy.0 as f64 / 3.6e9)
             }
             Self::Temperature(celsius) => format!("{} °C", celsius.0),
             Self::Clock(clock) => format!("{} MHz", clock.0),
@@ -142,7 +143,11 @@ impl Value<'_> {
             Self::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
             Self::Switch(is_on) => if *is_on { "on" } else { "off" }.to_owned(),
             Self::Throttle(reasons) if reasons.is_empty() => "none".to_owned(),
-            Self::Throttle(_) | Self::Count(_) | Self::LongCount(_) | Self::Text(_) => self.raw(),
+            Self::Throttle(_)
+            | Self::Recovery(_)
+            | Self::Count(_)
+            | Self::LongCount(_)
+            | Self::Text(_) => self.raw(),
         }
     }
 
@@ -176,6 +181,7 @@ impl Value<'_> {
             Self::Throttle(reasons) => {
                 reasons.iter().map(|reason| reason.words()).collect::<Vec<_>>().join(", ")
             }
+            Self::Recovery(action) => action.words().to_owned(),
         }
     }
 
@@ -191,6 +197,7 @@ impl Value<'_> {
             Self::Count(n) | Self::Lanes(n) | Self::DeviceFile(n) => f64::from(*n),
             Self::LongCount(n) => *n as f64,
             Self::PState(state) => f64::from(*state),
+            Self::Recovery(action) => f64::from(action.0),
             Self::Flag(flag) | Self::Switch(flag) => f64::from(u8::from(*flag)),
             Self::Rate(_) | Self::Text(_) | Self::Throttle(_) => return None,
         })
@@ -316,6 +323,12 @@ mod tests {
     fn rounds_power_up_to_the_largest_reading() {
         assert_eq!(Value::Power(&MilliWatts(131_500)).cell(), "132");
         assert_eq!(Value::Power(&MilliWatts(u32::MAX)).cell(), "4294967");
+    }
+
+    #[test]
+    fn energy_fits_into_a_column_of_the_gpu_screen() {
+        let text = Value::Energy(&MilliJoules(3_600_000_000)).text();
+        assert_eq!(text, "1.00 kWh since driver load");
     }
 
     #[test]

@@ -30,10 +30,12 @@ impl Throttle {
         Self::SwThermal, Self::HwThermal, Self::HwPowerBrake, Self::DisplayClocks,
     ];
 
-    /// Returns the throttle reasons in an NVML bit mask. Ignores unknown bits.
+    /// Returns the throttle reasons in an NVML bit mask.
     pub fn of_mask(mask: u64) -> Vec<Self> {
         let reasons = Self::BY_BIT.into_iter().enumerate();
-        reasons.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, reason)| reason).collect()
+        let known = reasons.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, reason)| reason);
+        let unknown = (mask >> Self::BY_BIT.len() != 0).then_some(Self::Unknown);
+        known.chain(unknown).collect()
     }
 
     /// Returns true if the user should act, because heat or the power supply slows down the GPU.

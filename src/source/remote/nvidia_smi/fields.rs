@@ -6,7 +6,7 @@
 //! 0, GPU-c4a36e9e-b12e-ae04-21f0-6dc4ff6d2da6, NVIDIA H200, 143771, 124.71, [N/A], P0
 //! ```
 
-use gputop_model::gpu::{Board, Field, GPU_FIGURES};
+use gputop_model::gpu::{Board, Field, GPU_FIGURES, RecoveryAction};
 use gputop_model::{BytesPerSecond, Gpu, GpuUuid, MilliJoules, Missing, Reading, Throttle};
 
 use super::cell::SmiCell;
@@ -85,6 +85,7 @@ fn put(field: &Field, gpu: &mut Gpu, cell: &SmiCell<'_>) {
         }
         Field::Flag(_, of) | Field::Switch(_, of) => *of(gpu) = cell.is_set(),
         Field::Text(_, of) => *of(gpu) = cell.text(),
+        Field::Recovery(_, of) => *of(gpu) = cell.read(RecoveryAction::of_words),
         Field::Throttle(_, of) => {
             let mask = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
             *of(gpu) = cell.read(mask).map(Throttle::of_mask);

@@ -61,7 +61,10 @@ pub(super) fn identity_only(gpu: &Gpu) -> Vec<Fact> {
 /// Returns the health and the UUID of a GPU.
 fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
     let health = match gpu.health.state {
-        HealthState::Answering => "answering".to_owned(),
+        HealthState::Answering => match gpu.why_no_figures() {
+            Some(why) => format!("no figures: {why}"),
+            None => "answering".to_owned(),
+        },
         HealthState::Silent => "a driver call has not returned".to_owned(),
         HealthState::Lost => gpu.health.detail.clone().unwrap_or_else(|| "lost".into()),
         HealthState::Asleep => "asleep: nothing uses it".to_owned(),
