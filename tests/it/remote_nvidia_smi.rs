@@ -118,7 +118,7 @@ fn nvidia_smi_reports_process_shares_and_graphics_processes() {
     let is_shown = |screen: &vt100::Screen| shows(screen, trains.pid(), &[("SM%", "73")]);
     terminal.wait_for(is_shown, "the next share");
     // The process screen names the source of the values.
-    terminal.send("\t\r");
+    terminal.send("\t\r@");
     terminal.wait_text("nvidia-smi, 5 s");
     assert!(!terminal.text().contains("NVML"), "{}", terminal.text());
 }

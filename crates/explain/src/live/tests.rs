@@ -317,15 +317,13 @@ fn figures_alone_do_not_tell_what_the_live_tensors_are() {
 
 #[test]
 fn cached_files_count_if_the_gpu_shares_the_memory_of_the_host() {
-    for (cached, change) in [
-        (9.0, "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"),
-        (0.5, "nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory,name --format=csv"),
-    ] {
+    for (cached, is_first) in [(9.0, true), (0.5, false)] {
         let mut sim = SimulatedRun { page_cache: Some(gib(cached)), ..SimulatedRun::new() };
         sim.run(60, |_| (8.0, 8.0, 8.0));
         sim.oom(418, 1);
         sim.writes(418, &message("2.00 GiB", "1.06 GiB", "0.10 GiB"));
-        assert_eq!(sim.last().incident.fixes[0].change, change, "{:#?}", sim.last().incident);
+        let fix = &sim.last().incident.fixes[0].change;
+        assert_eq!(fix == "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches", is_first, "{fix}");
     }
 }
 
