@@ -24,6 +24,7 @@ pub mod pool;
 pub mod pool_location;
 pub mod probe;
 pub mod process;
+pub mod process_group;
 pub mod protocol;
 pub mod reading;
 pub mod redact;
@@ -57,6 +58,7 @@ pub use self::pool::{
 };
 pub use self::probe::{Policy, Probe, ProbeRequest};
 pub use self::process::{Process, ProcessKey, RunState, Variable};
+pub use self::process_group::{PendingWork, ProcessGroup, RankReading, Work};
 pub use self::reading::{Missing, Reading, Reason};
 pub use self::remote_incident::{IncidentFile, RemoteIncident};
 pub use self::reported_pool::ReportedPool;

@@ -71,10 +71,8 @@ fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
         .take_while(|line| {
             let words = words(line);
             let has = |title: &str| words.iter().any(|(_, word)| word == title);
-            !line.is_empty()
-                && !(has("PID") && has("COMMAND"))
-                && !has("TIMELINE")
-                && !(has("VRAM") && has("used"))
+            let is_next = has("PID") && has("COMMAND") || has("TIMELINE");
+            !(line.is_empty() || is_next || has("VRAM") && has("used"))
         })
         .map(|line| Row { heading: lines[at].clone(), line: line.clone() })
         .collect()
