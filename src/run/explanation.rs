@@ -180,9 +180,14 @@ fn killed(
         (Some(true), Some(evidence)) => {
             Ok(killed_by_oom_killer(catalogue, logs, name, exit, evidence))
         }
-        (Some(_), _) => Err(format!(
-            "{name} was killed by signal 9 (SIGKILL); the kernel's out-of-memory killer did not do it"
-        )),
+        (Some(_), _) => {
+            let end = match exit {
+                ExitOutcome::Killed(9) => "was killed by signal 9 (SIGKILL)",
+                ExitOutcome::Exited(137) => "exited as if by signal 9 (SIGKILL)",
+                _ => return Ok(None),
+            };
+            Err(format!("{name} {end}; the kernel's out-of-memory killer did not do it"))
+        }
         (None, _) => {
             let why = verdict.killed.why().map(ToString::to_string);
             let why = why.unwrap_or_else(|| "the kernel log is not readable".to_owned());

@@ -211,11 +211,8 @@ fn the_dashboard_is_not_opened_on_a_wrong_configuration_and_explanations_need_no
     assert!(terminal.text().contains("`theme`: invalid type"));
     assert_eq!(home.run(&[], &["cards"]).code, Some(0));
     let doctor = home.run(&[], &["doctor"]).out;
-    let line = doctor.lines().find(|line| line.contains("configuration"));
-    assert!(
-        line.is_some_and(|line| line.starts_with("NO") && line.contains("`theme`: invalid type")),
-        "{doctor}"
-    );
+    let row = doctor.split("\nNO ").find(|row| row.trim_start().starts_with("configuration"));
+    assert!(row.is_some_and(|row| row.contains("`theme`: invalid type")), "{doctor}");
 }
 
 #[test]

@@ -432,7 +432,7 @@ fn enter_typed_before_raw_mode_is_accepted() {
     terminal.send("/abc\n");
     terminal.wait_text("filter: abc (");
     terminal.send("\n");
-    terminal.wait_text("every sample");
+    terminal.wait_text("No process uses this GPU");
 }
 
 #[test]

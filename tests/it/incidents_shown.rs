@@ -37,7 +37,12 @@ use crate::support::screen_fixture::{DEMO, app_at, diagnose, draw, lines_until};
 
 /// Returns an app with the recording's GPUs and an incident of that day with this severity.
 fn app_with(severity: Severity) -> App {
-    let mut app = app_at(DEMO, 140, Palette::None, false, true);
+    app_with_at(severity, 140)
+}
+
+/// Returns the app of [`app_with`] at another time of the demo.
+fn app_with_at(severity: Severity, seconds: u64) -> App {
+    let mut app = app_at(DEMO, seconds, Palette::None, false, true);
     let mut incident = explain(Catalogue::embedded(), "train.log", OOM.as_bytes()).remove(0);
     let time = jiff::Timestamp::from_millisecond(app.host.frame.time.0).unwrap();
     incident.time = Some(time.to_string());
@@ -172,7 +177,8 @@ fn an_incident_at_every_size() {
     // The whole incident, including its scene.
     let whole = text_of(&draw(&app, "incident", 80, 80));
     insta::assert_snapshot!("incident-incident-80x80", whole);
-    let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 50, 6));
+    let no_danger = app_with_at(Severity::Caught, 150);
+    let caught = text_of(&draw(&no_danger, "overview", 50, 6));
     assert!(caught.contains("(caught)") && caught.contains("d explain"), "{caught}");
 }
 
@@ -326,10 +332,14 @@ fn missed_incident_is_announced_until_opened() {
     });
 }
 
-/// Returns the app of the demo at 118 s, with its incidents.
+/// Returns the app of the demo at 118 s, with its incidents. The status line names the GPU that is about to be full.
 fn demo() -> App {
-    let mut app = app_at(DEMO, 118, Palette::None, false, false);
-    diagnose(&mut app, DEMO, 118);
+    demo_at(118)
+}
+
+fn demo_at(seconds: u64) -> App {
+    let mut app = app_at(DEMO, seconds, Palette::None, false, false);
+    diagnose(&mut app, DEMO, seconds);
     app
 }
 
@@ -342,30 +352,30 @@ fn shown(view: &View, app: &App, width: u16, height: u16) -> String {
 
 #[test]
 fn the_notice_names_gpu_and_program_before_the_error() {
-    let text = text_of(&draw(&demo(), "overview", 120, 40));
-    assert!(text.contains("!! 21:43 GPU 2 fragment.py 881 FRAGMENTED MEMORY: No free"), "{text}");
-    let small = text_of(&draw(&demo(), "overview", 46, 6));
-    assert!(small.contains("!! 21:43 GPU 2 FRAGMENTED MEMORY "), "{small}");
+    let text = text_of(&draw(&demo_at(150), "overview", 120, 40));
+    assert!(text.contains("!! 21:44 GPU 3 leak.py 1139 MEMORY GREW UNTIL FULL: Memory"), "{text}");
+    let small = text_of(&draw(&demo_at(150), "overview", 46, 6));
+    assert!(small.contains("!! 21:44 MEMORY GREW UNTIL FULL "), "{small}");
 }
 
 #[test]
 fn the_explain_key_prefers_the_process_under_the_cursor() {
-    let mut app = demo();
+    let mut app = demo_at(150);
     let mut view = View::default();
     view.follow(&app);
     assert!(shown(&view, &app, 120, 40).contains("d explain"));
     press(&mut view, &mut app, KeyCode::Char('G'));
     // The notice is about another process, so the key does not belong to it.
     let text = shown(&view, &app, 120, 40);
-    let notice = text.lines().find(|line| line.contains("FRAGMENTED MEMORY"));
+    let notice = text.lines().find(|line| line.contains("MEMORY GREW UNTIL FULL"));
     assert!(notice.is_some_and(|line| !line.contains("d explain")), "{text}");
     press(&mut view, &mut app, KeyCode::Char('d'));
     let text = shown(&view, &app, 120, 40);
     assert!(text.contains("LABEL OUT OF RANGE  Xid 43  GPU 3  labels.py 877"), "{text}");
-    assert!(text.contains(" Also 21:43 GPU 2 fragment.py 881 FRAGMENTED MEMORY"), "{text}");
+    assert!(text.contains(" Also 21:44 GPU 3 leak.py 1139 MEMORY GREW UNTIL FULL"), "{text}");
     press(&mut view, &mut app, KeyCode::Char('d'));
     let text = shown(&view, &app, 120, 40);
-    assert!(text.contains("FRAGMENTED MEMORY  GPU 2  fragment.py 881"), "{text}");
+    assert!(text.contains("MEMORY GREW UNTIL FULL  GPU 3  leak.py 1139"), "{text}");
 }
 
 #[test]

@@ -145,10 +145,16 @@ fn output_with_kernel_log(line: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn prints_nothing_for_sigkill_without_evidence_that_memory_ran_out() {
+fn sigkill_without_evidence_that_memory_ran_out_is_one_line() {
+    let line = |end: &str| {
+        format!(
+            "gputop: sh {end} signal 9 (SIGKILL); the kernel's out-of-memory killer did not do it\n"
+        )
+    };
+    let (killed, exited) = (line("was killed by"), line("exited as if by"));
     for (line, code, printed) in [
-        ("kill -9 $$", 137, ""),
-        ("exit 137", 137, ""),
+        ("kill -9 $$", 137, &*killed),
+        ("exit 137", 137, &exited),
         (
             "echo 'run.sh: line 2: 77 Killed python' >&2; exit 1",
             1,
