@@ -36,16 +36,16 @@ def samples_of(path):
 
 
 def free_of(frame):
-    return {gpu["uuid"]: gpu["memory"]["free"] / MIB for gpu in frame["gpus"]}
+    return {gpu["uuid"]: gpu["memory"]["free_bytes"] / MIB for gpu in frame["gpus"]}
 
 
 def processes_of(frame):
     return {
-        (gpu["uuid"], process["pid"]): process["vram"] / MIB
+        (gpu["uuid"], process["pid"]): process["vram_bytes"] / MIB
         for gpu in frame["gpus"]
         if isinstance(gpu["processes"], list)
         for process in gpu["processes"]
-        if isinstance(process.get("vram"), int)
+        if isinstance(process.get("vram_bytes"), int)
     }
 
 

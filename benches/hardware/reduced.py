@@ -53,12 +53,12 @@ def value(reading):
 
 
 def figures(frame):
-    gpus = [(value(gpu["memory"].get("used")), value(gpu.get("sm"))) for gpu in frame["gpus"]]
+    gpus = [(value(gpu["memory"].get("used_bytes")), value(gpu.get("sm"))) for gpu in frame["gpus"]]
     processes = {}
     for gpu in frame["gpus"]:
         listed = value(gpu.get("processes")) or []
         for process in listed:
-            processes[process["pid"]] = (value(process.get("vram")), value(process.get("sm")), process.get("kind"))
+            processes[process["pid"]] = (value(process.get("vram_bytes")), value(process.get("sm")), process.get("kind"))
     return gpus, processes
 
 

@@ -24,7 +24,7 @@ use crate::export::{self, report, tables};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Print JSON, with sizes in bytes, power in mW, and a reason for each missing value
+    /// Print JSON, with the unit in each name and a reason for each missing value
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// Print CSV, with one line for each process on each GPU

@@ -71,6 +71,7 @@ pub struct GpuLine<'a> {
     at: Mono,
     pub memory: Memory,
     pub sm: Reading<Percent>,
+    #[serde(rename = "power_mw", alias = "power")]
     pub power: Reading<MilliWatts>,
     pub throttle: Reading<Vec<Throttle>>,
     pub processes: Reading<GpuProcesses>,
@@ -90,6 +91,7 @@ pub struct GpuProcesses(
 pub struct GpuProcessLine {
     pid: Pid,
     process: Option<ProcessKey>,
+    #[serde(rename = "vram_bytes", alias = "vram")]
     pub vram: Reading<Bytes>,
 }
 

@@ -71,21 +71,21 @@ fn once_as_json_holds_bytes_and_reasons() {
     assert_eq!(gpus.len(), 2);
     let gib = 1_u64 << 30;
     let total = 143_771_u64 << 20;
-    assert_eq!(gpus[0]["memory"]["used"], 43 * gib / 2);
-    assert_eq!(gpus[0]["memory"]["total"], total);
-    assert_eq!(gpus[0]["memory"]["reserved"], 616_u64 << 20);
-    assert_eq!(gpus[0]["power"], 131_400);
+    assert_eq!(gpus[0]["memory"]["used_bytes"], 43 * gib / 2);
+    assert_eq!(gpus[0]["memory"]["total_bytes"], total);
+    assert_eq!(gpus[0]["memory"]["reserved_bytes"], 616_u64 << 20);
+    assert_eq!(gpus[0]["power_mw"], 131_400);
     assert_eq!(gpus[0]["sm"].as_f64(), Some(97.0));
     assert_eq!(gpus[0]["processes"][0]["pid"], known.pid());
-    assert_eq!(gpus[0]["processes"][0]["vram"], 43 * gib / 2);
+    assert_eq!(gpus[0]["processes"][0]["vram_bytes"], 43 * gib / 2);
     // A missing value is replaced by the reason, with a hint if there is one.
     assert_eq!(gpus[1]["sm"], json!({"missing": "implausible"}));
-    assert_eq!(gpus[1]["temperature"], json!({"missing": "unsupported"}));
+    assert_eq!(gpus[1]["temperature_c"], json!({"missing": "unsupported"}));
     assert_eq!(
-        gpus[1]["power"],
+        gpus[1]["power_mw"],
         json!({"missing": "denied", "hint": "the driver requires root for this value"})
     );
-    let vram = &gpus[1]["processes"][0]["vram"];
+    let vram = &gpus[1]["processes"][0]["vram_bytes"];
     assert_eq!(vram["missing"], "unsupported");
     assert!(vram["hint"].is_string());
     // The output is a frame, so programs that read recordings can read it.

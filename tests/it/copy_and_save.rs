@@ -147,7 +147,7 @@ fn w_writes_the_frame_to_a_new_file() {
     assert_eq!((&first["schema"], &first["screen"]["id"]), (&1.into(), &"overview".into()));
     assert_eq!(second["screen"]["id"], "process");
     assert_eq!(first["gpus"], second["gpus"]);
-    assert_eq!(first["gpus"][0]["memory"]["total"], 143_771_u64 << 20);
+    assert_eq!(first["gpus"][0]["memory"]["total_bytes"], 143_771_u64 << 20);
     let listed = first["processes"]["list"].as_array().unwrap();
     assert!(listed.iter().any(|p| p["key"]["pid"] == process.pid()), "{listed:?}");
     // No secrets, as in every frame.

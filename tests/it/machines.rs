@@ -734,16 +734,16 @@ fn implausible_power_and_limits_of_zero_are_missing() {
          [[gpu]]\nslowdown_temperature = 0\nshutdown_temperature = 0\n"
     ));
     let json = json(&fake);
-    assert_eq!(json["gpus"][0]["power"]["missing"], "implausible", "{:#}", json["gpus"][0]);
-    assert_eq!(json["gpus"][1]["power"], 300_000);
-    assert_eq!(json["gpus"][2]["power"], 3_868_000, "no limit is known");
+    assert_eq!(json["gpus"][0]["power_mw"]["missing"], "implausible", "{:#}", json["gpus"][0]);
+    assert_eq!(json["gpus"][1]["power_mw"], 300_000);
+    assert_eq!(json["gpus"][2]["power_mw"], 3_868_000, "no limit is known");
     let metrics = run(&fake, ["serve", "--once"]).out;
     let power = samples(&metrics, "DCGM_FI_DEV_POWER_USAGE");
     assert_eq!(power, ["{gpu=\"1\"} 300", "{gpu=\"2\"} 3868", "{gpu=\"3\"} 76"]);
     for name in ["DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_SHUTDOWN_TEMP"] {
         assert_eq!(samples(&metrics, name).len(), 3, "{metrics}");
     }
-    assert_eq!(json["gpus"][3]["board"]["slowdown_temperature"]["missing"], "unsupported");
+    assert_eq!(json["gpus"][3]["board"]["slowdown_temperature_c"]["missing"], "unsupported");
 }
 
 #[test]
@@ -904,7 +904,11 @@ fn a_pcie_gpu_without_the_memory_call_does_not_share_the_memory_of_the_host() {
     );
     let json = json(&fake);
     let gpu = &json["gpus"][0];
-    assert_eq!(gpu["memory"]["total"], serde_json::json!({"missing": "unsupported"}), "{gpu:#}");
+    assert_eq!(
+        gpu["memory"]["total_bytes"],
+        serde_json::json!({"missing": "unsupported"}),
+        "{gpu:#}"
+    );
     assert_eq!(gpu["pcie"]["width"], 16, "{gpu:#}");
 }
 

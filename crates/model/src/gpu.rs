@@ -49,17 +49,23 @@ pub struct Gpu {
     pub memory_bandwidth: Reading<Percent>,
     pub encoder: Reading<Percent>,
     pub decoder: Reading<Percent>,
+    #[serde(rename = "power_mw", alias = "power")]
     pub power: Reading<MilliWatts>,
     /// Power limit currently in force (NVML's enforced limit).
+    #[serde(rename = "power_cap_mw", alias = "power_cap")]
     pub power_cap: Reading<MilliWatts>,
+    #[serde(rename = "temperature_c", alias = "temperature")]
     pub temperature: Reading<Celsius>,
+    #[serde(rename = "memory_temperature_c", alias = "memory_temperature")]
     pub memory_temperature: Reading<Celsius>,
     /// Speed of the fastest fan. May exceed 100 %.
     pub fan: Reading<Percent>,
     /// Speed of each fan.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fans: Vec<Reading<Percent>>,
+    #[serde(rename = "sm_clock_mhz", alias = "sm_clock")]
     pub sm_clock: Reading<MegaHertz>,
+    #[serde(rename = "memory_clock_mhz", alias = "memory_clock")]
     pub memory_clock: Reading<MegaHertz>,
     /// Performance state: 0 is the fastest, 15 the slowest.
     pub pstate: Reading<u8>,
@@ -174,12 +180,18 @@ pub struct Board {
     pub persistence: Reading<bool>,
     /// Compute mode: `default`, `exclusive process` or `prohibited`.
     pub compute_mode: Reading<String>,
+    #[serde(rename = "max_sm_clock_mhz", alias = "max_sm_clock")]
     pub max_sm_clock: Reading<MegaHertz>,
+    #[serde(rename = "max_memory_clock_mhz", alias = "max_memory_clock")]
     pub max_memory_clock: Reading<MegaHertz>,
+    #[serde(rename = "power_cap_default_mw", alias = "power_cap_default")]
     pub power_cap_default: Reading<MilliWatts>,
     /// Largest power limit that can be set.
+    #[serde(rename = "power_cap_max_mw", alias = "power_cap_max")]
     pub power_cap_max: Reading<MilliWatts>,
+    #[serde(rename = "slowdown_temperature_c", alias = "slowdown_temperature")]
     pub slowdown_temperature: Reading<Celsius>,
+    #[serde(rename = "shutdown_temperature_c", alias = "shutdown_temperature")]
     pub shutdown_temperature: Reading<Celsius>,
 }
 
@@ -209,9 +221,13 @@ const SHARED_WITH_HOST: &str =
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
+    #[serde(rename = "total_bytes", alias = "total")]
     pub total: Reading<Bytes>,
+    #[serde(rename = "used_bytes", alias = "used")]
     pub used: Reading<Bytes>,
+    #[serde(rename = "reserved_bytes", alias = "reserved")]
     pub reserved: Reading<Bytes>,
+    #[serde(rename = "free_bytes", alias = "free")]
     pub free: Reading<Bytes>,
 }
 
@@ -299,12 +315,17 @@ pub struct Traffic {
     /// Transfer rate of the device memory, as a share of its theoretical maximum.
     pub memory_rate: Reading<Percent>,
     /// Traffic from the GPU to the host. Without GPM, measured over NVML's 20 ms window.
+    #[serde(rename = "pcie_tx_bytes_per_second", alias = "pcie_tx")]
     pub pcie_tx: Reading<BytesPerSecond>,
+    #[serde(rename = "pcie_rx_bytes_per_second", alias = "pcie_rx")]
     pub pcie_rx: Reading<BytesPerSecond>,
     pub pcie_replays: Reading<u32>,
     /// NVLink traffic summed over all links, from the difference between two counter reads.
+    #[serde(rename = "nvlink_tx_bytes_per_second", alias = "nvlink_tx")]
     pub nvlink_tx: Reading<BytesPerSecond>,
+    #[serde(rename = "nvlink_rx_bytes_per_second", alias = "nvlink_rx")]
     pub nvlink_rx: Reading<BytesPerSecond>,
+    #[serde(rename = "energy_mj", alias = "energy")]
     pub energy: Reading<MilliJoules>,
 }
 

@@ -14,12 +14,17 @@ pub struct Host {
     /// CPU usage across all cores. 100 means that every core is busy.
     pub cpu: Reading<Percent>,
     pub cores: Reading<u32>,
+    #[serde(rename = "memory_total_bytes", alias = "memory_total")]
     pub memory_total: Reading<Bytes>,
     /// Total memory minus the memory that programs can still allocate without swapping.
+    #[serde(rename = "memory_used_bytes", alias = "memory_used")]
     pub memory_used: Reading<Bytes>,
     /// File contents that the kernel keeps in memory.
+    #[serde(rename = "page_cache_bytes", alias = "page_cache")]
     pub page_cache: Reading<Bytes>,
+    #[serde(rename = "swap_total_bytes", alias = "swap_total")]
     pub swap_total: Reading<Bytes>,
+    #[serde(rename = "swap_used_bytes", alias = "swap_used")]
     pub swap_used: Reading<Bytes>,
     /// Load average over 1, 5 and 15 minutes.
     pub load: Reading<Vec<f64>>,

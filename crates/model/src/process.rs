@@ -42,6 +42,7 @@ pub struct Process {
     pub state: RunState,
     /// CPU usage over the last interval. 100 is one core.
     pub cpu: Reading<Percent>,
+    #[serde(rename = "rss_bytes", alias = "rss")]
     pub rss: Reading<Bytes>,
     /// RANK from the process's environment, or SLURM_PROCID if RANK is not set.
     pub rank: Reading<u32>,
@@ -156,8 +157,10 @@ pub struct ProcessDetail {
     pub open_files: Reading<u32>,
     /// Soft limit of RLIMIT_NOFILE.
     pub open_files_limit: Reading<u32>,
+    #[serde(rename = "swapped_bytes", alias = "swapped")]
     pub swapped: Reading<Bytes>,
     /// Locked and pinned host memory of the process.
+    #[serde(rename = "locked_bytes", alias = "locked")]
     pub locked: Reading<Bytes>,
 }
 

@@ -21,6 +21,7 @@ pub struct GpuProcess {
     pub process: Option<ProcessKey>,
     pub kind: ContextKind,
     /// The process's device memory as counted by the driver. NVML under-reports managed memory.
+    #[serde(rename = "vram_bytes", alias = "vram")]
     pub vram: Reading<Bytes>,
     /// Share of the GPU's SM time used by the process since the last sample.
     pub sm: Reading<Percent>,

@@ -22,9 +22,11 @@ fn a_reading_is_the_bare_value_or_its_reason() {
     let text = serde_json::to_value(&memory).unwrap();
     assert_eq!(
         text,
-        json!({"total": 85_899_345_920_u64, "used": {"missing": "denied", "hint": "another user's MIG device"}})
+        json!({"total_bytes": 85_899_345_920_u64, "used_bytes": {"missing": "denied", "hint": "another user's MIG device"}})
     );
     assert_eq!(serde_json::from_value::<Memory>(text).unwrap(), memory);
+    let earlier = json!({"total": 85_899_345_920_u64});
+    assert_eq!(serde_json::from_value::<Memory>(earlier).unwrap().total, memory.total);
 }
 
 #[test]
