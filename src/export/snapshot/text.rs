@@ -34,11 +34,6 @@ pub const NO_TRACE: &str = "no history recorded; call `torch.cuda.memory._record
 
 pub fn text(shown: &AnalysedSnapshot) -> String {
     let mut out = format!("{}\n", shown.name);
-    let settings = settings(&shown.snapshot);
-    let width = settings.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    for (name, value) in settings {
-        let _ = writeln!(out, "  {name:<width$}  {value}");
-    }
     for (device, study) in shown.devices() {
         let _ = writeln!(out, "\ndevice {}", device.ordinal);
         write_pool(&mut out, device, study);
@@ -47,7 +42,19 @@ pub fn text(shown: &AnalysedSnapshot) -> String {
         write_holders(&mut out, device, study, stacks);
         write_trace(&mut out, device, study, stacks);
     }
+    write_settings(&mut out, &shown.snapshot);
     out
+}
+
+fn write_settings(out: &mut String, snapshot: &Snapshot) {
+    let settings = settings(snapshot);
+    let width = settings.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    if !settings.is_empty() {
+        out.push_str("\nallocator settings\n");
+    }
+    for (name, value) in settings {
+        let _ = writeln!(out, "  {name:<width$}  {value}");
+    }
 }
 
 /// Returns the allocator options and their values. Omits tables that contain only zeros, because they have no effect.
