@@ -536,6 +536,10 @@ fn a_wide_explanation_has_two_columns() {
     let first = text.lines().find(|line| line.contains("FRAGMENTED MEMORY  GPU 2")).unwrap();
     assert!(first.trim_end().chars().count() > 120, "{text}");
     assert!(text.contains("WHEN  ") && !text.contains("more lines"), "{text}");
+    // The second column starts with a whole section.
+    let second: String = first.chars().skip(102).collect();
+    let section = second.split_whitespace().next();
+    assert!(section.is_some_and(|word| ["CHECK", "LOG", "ON", "WHY"].contains(&word)), "{text}");
 }
 
 #[test]

@@ -111,6 +111,22 @@ impl IncidentScreen {
         wrap_lines(all, &self.incident, width, Wrapped::All)
     }
 
+    /// Returns the lines for this area. If all fit into two columns, the first ends with a whole section.
+    fn lines_for(&self, app: &App, area: Rect) -> Vec<StyledLine> {
+        let mut lines = self.lines(app, text_width(area));
+        let columns = text_columns(area);
+        let height = columns.first().map_or(0, |column| usize::from(column.height));
+        let mut head = lines.iter().take(height + 1);
+        let gap = head.rposition(|line| line.0.is_empty()).filter(|_| columns.len() > 1);
+        if let Some(gap) = gap
+            && lines.len() > height
+            && lines.len() - gap - 1 <= height
+        {
+            lines.splice(gap..=gap, vec![StyledLine::default(); height - gap]);
+        }
+        lines
+    }
+
     fn markdown(&self) -> Copied {
         let text = markdown(std::slice::from_ref(&*self.incident), false);
         Copied::new("the incident as Markdown", &text)
@@ -185,7 +201,7 @@ fn role_of(tone: Tone) -> Role {
 
 impl Screen for IncidentScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let lines = self.lines(app, text_width(area));
+        let lines = self.lines_for(app, area);
         let (columns, last) = areas(lines.len(), area);
         let shown = capacity(&columns);
         let first = self.scroll.first(lines.len(), shown);
@@ -210,7 +226,7 @@ impl Screen for IncidentScreen {
             Action::Wrong => self.report(),
             Action::Log => self.log(app),
             action => {
-                let count = self.lines(app, text_width(body)).len();
+                let count = self.lines_for(app, body).len();
                 let (columns, _) = areas(count, body);
                 self.scroll.act(action, count, capacity(&columns))
             }
