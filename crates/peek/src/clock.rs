@@ -3,6 +3,32 @@
 use gputop_model::{Mono, UnixMillis};
 use nix::time::{ClockId, clock_gettime};
 
+/// Time of this host on two clocks, both of which count from boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Instants {
+    /// Includes suspended time, as [`Mono`] does.
+    pub boot_ns: u64,
+    /// Without suspended time. `std::chrono::steady_clock` and Python's `time.monotonic` use it.
+    pub monotonic_ns: u64,
+}
+
+impl Instants {
+    pub fn now() -> Self {
+        let read = |clock| u64::try_from(nanoseconds(clock)).unwrap_or_default();
+        let monotonic_ns = read(ClockId::CLOCK_MONOTONIC);
+        Self { boot_ns: read(ClockId::CLOCK_BOOTTIME), monotonic_ns }
+    }
+
+    pub fn mono(self) -> Mono {
+        Mono(self.boot_ns / 1_000_000)
+    }
+
+    /// Converts an earlier time on the clock without suspended time to the other one.
+    pub fn boot_ns_of(self, monotonic_ns: u64) -> u64 {
+        self.boot_ns.saturating_sub(self.monotonic_ns.saturating_sub(monotonic_ns))
+    }
+}
+
 /// Returns the time since boot, including suspended time. Never jumps. Process start times use the same clock.
 pub fn now_mono() -> Mono {
     Mono(u64::try_from(milliseconds(ClockId::CLOCK_BOOTTIME)).unwrap_or_default())
@@ -19,9 +45,13 @@ pub fn boot_time() -> UnixMillis {
     UnixMillis(now_wall().0.saturating_sub(since_boot))
 }
 
-/// Reads a clock, or returns 0 on failure. Both clocks exist in every kernel that the NVIDIA driver supports.
 fn milliseconds(clock: ClockId) -> i64 {
-    clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000)
+    nanoseconds(clock) / 1_000_000
+}
+
+/// Reads a clock, or returns 0 on failure. All clocks exist in every kernel that the NVIDIA driver supports.
+fn nanoseconds(clock: ClockId) -> i64 {
+    clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1_000_000_000 + t.tv_nsec())
 }
 
 #[cfg(test)]

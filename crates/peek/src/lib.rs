@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod cpython;
 pub mod memory;
+pub mod nccl;
 pub mod process;
 pub mod python;
 pub mod torch;

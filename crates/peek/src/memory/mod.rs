@@ -17,6 +17,7 @@
 pub mod access;
 pub mod dump;
 pub(crate) mod elf;
+pub(crate) mod heap_pages;
 pub mod live;
 pub mod maps;
 pub(crate) mod objects;

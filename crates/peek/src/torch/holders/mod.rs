@@ -37,7 +37,7 @@ use gputop_model::units::{Millis, Pid};
 use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
 use self::autograd::{Autograd, SavedTensor};
 use self::names::{NamedPath, Names};
-use self::scan::{PresentPages, scan};
+use self::scan::scan;
 use self::tensors::{
     Classes, Tensor, Tensors, Vtables, calibrate, storages_by_vote, tensor_types, vtables,
 };
@@ -48,6 +48,7 @@ use crate::cpython::interpreter::{Interpreter, NoInterpreter};
 use crate::cpython::limits::Options;
 use crate::cpython::objects::Python;
 use crate::cpython::reader::{AddressMap, Budget, Reader};
+use crate::memory::heap_pages::PresentPages;
 use crate::memory::live::Live;
 use crate::memory::maps::Mapping;
 use crate::memory::{Memory, MemoryError};

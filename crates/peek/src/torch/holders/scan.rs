@@ -1,66 +1,17 @@
 //! Scans the target's heaps for words with specific values: the type pointers of Python tensors and the vtables of C++
 //! storages. A match is only a candidate, because freed memory still contains its old words.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::{io, iter, thread};
-
-use gputop_model::units::Pid;
+use std::thread;
 
 use crate::cpython::reader::{AddressMap, Budget};
+use crate::memory::Memory;
+use crate::memory::heap_pages::{PresentPages, pieces, read_pages};
 use crate::memory::maps::Mapping;
-use crate::memory::view::View;
-use crate::memory::{Memory, Range};
 
-const PIECE_BYTES: u64 = 512 << 10;
-const PAGE_BYTES: u64 = 4 << 10;
 /// Size of the filter that precedes the exact comparison, in words. It fits into a processor's first cache.
 const FILTER_WORDS: usize = 1_024;
-
-/// Pages of a process that are in memory or in swap. Reading any other page would allocate it in the target.
-#[derive(Debug)]
-pub struct PresentPages(Option<File>);
-
-impl PresentPages {
-    pub fn open(proc_root: &Path, pid: Pid) -> Self {
-        Self(File::open(proc_root.join(pid.to_string()).join("pagemap")).ok())
-    }
-
-    /// Treats all pages as present, for memory that is not from a live process.
-    pub fn all() -> Self {
-        Self(None)
-    }
-
-    /// Returns the parts of a range whose pages exist, in memory or in swap.
-    fn present(&self, range: Range) -> Vec<Range> {
-        self.read(range).unwrap_or_else(|_| vec![range])
-    }
-
-    fn read(&self, range: Range) -> io::Result<Vec<Range>> {
-        let file = self.0.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-        let pages = range.len.div_ceil(PAGE_BYTES as usize);
-        let mut entries = vec![0; pages * 8];
-        file.read_exact_at(&mut entries, range.address / PAGE_BYTES * 8)?;
-        let mut runs: Vec<Range> = Vec::new();
-        for (index, entry) in View(&entries).words().enumerate() {
-            // In a pagemap entry, the highest bit marks a page in memory, and the next bit a page in swap.
-            if entry >> 62 == 0 {
-                continue;
-            }
-            let address = range.address + index as u64 * PAGE_BYTES;
-            match runs.last_mut() {
-                Some(run) if run.address + run.len as u64 == address => {
-                    run.len += PAGE_BYTES as usize;
-                }
-                _ => runs.push(Range { address, len: PAGE_BYTES as usize }),
-            }
-        }
-        Ok(runs)
-    }
-}
 
 #[derive(Debug, Default)]
 pub struct Hits<T> {
@@ -119,39 +70,6 @@ pub fn scan<T: Copy + Send + Sync>(
     Hits { found, is_incomplete: is_stopped.into_inner() }
 }
 
-/// Reads consecutive pages. The read fails if the program has unmapped some of them meanwhile. In that case, splits
-/// the range until only unmapped pages are skipped.
-fn read_pages(
-    memory: &dyn Memory,
-    run: Range,
-    buffer: &mut Vec<u8>,
-    use_bytes: &mut impl FnMut(&[u8], u64),
-) {
-    buffer.clear();
-    if memory.read(&[run], buffer).is_ok() {
-        return use_bytes(buffer, run.address);
-    }
-    let first = (run.len / 2).next_multiple_of(PAGE_BYTES as usize);
-    if first < run.len {
-        read_pages(memory, Range { len: first, ..run }, buffer, use_bytes);
-        let rest = Range { address: run.address + first as u64, len: run.len - first };
-        read_pages(memory, rest, buffer, use_bytes);
-    }
-}
-
-/// Returns the parts of a heap that are read at once.
-fn pieces(map: &Mapping) -> impl Iterator<Item = Range> {
-    // Only a recorded part of a heap may start inside a word.
-    let mut at = map.start.next_multiple_of(8);
-    let end = map.end;
-    iter::from_fn(move || {
-        let len = PIECE_BYTES.min(end.checked_sub(at)?);
-        let piece = Range { address: at, len: usize::try_from(len).unwrap_or_default() };
-        at += len;
-        (len > 0).then_some(piece)
-    })
-}
-
 /// Adds the wanted words among the bytes, with their addresses. Almost the whole time of a reading is spent in this
 /// loop, so it calls no function that a build for size would leave as a call.
 fn matches<T: Copy>(
@@ -208,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::cpython::limits::Options;
-    use crate::memory::MemoryError;
+    use crate::memory::{MemoryError, Range};
 
     /// Heaps in which every word is its own address.
     #[derive(Debug)]
@@ -252,40 +170,6 @@ mod tests {
             assert_eq!(hits.found, expected);
             assert!(!hits.is_incomplete);
         }
-    }
-
-    /// Memory in which the first page after 64 KiB is no longer mapped.
-    #[derive(Debug)]
-    struct WithHole(Addresses);
-
-    impl Memory for WithHole {
-        fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
-            let hole = 0x1_0000..0x1_1000;
-            if ranges.iter().any(|r| r.address < hole.end && r.address + r.len as u64 > hole.start)
-            {
-                Err(MemoryError::Unreadable { what: "a page", address: hole.start })
-            } else {
-                self.0.read(ranges, into)
-            }
-        }
-
-        fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
-            self.0.maps()
-        }
-    }
-
-    #[test]
-    fn pages_around_an_unmapped_page_are_read() {
-        let memory = WithHole(Addresses(Vec::new()));
-        let mut read = Vec::new();
-        let run = Range { address: 0, len: PIECE_BYTES as usize };
-        read_pages(&memory, run, &mut Vec::new(), &mut |bytes, address| {
-            read.push(address..address + bytes.len() as u64);
-        });
-        let bytes: u64 = read.iter().map(|range| range.end - range.start).sum();
-        assert_eq!(bytes, PIECE_BYTES - PAGE_BYTES);
-        assert!(read.iter().all(|range| range.end <= 0x1_0000 || range.start >= 0x1_1000));
-        assert!(read.windows(2).all(|pair| pair[0].end <= pair[1].start), "{read:x?}");
     }
 
     #[test]
