@@ -18,3 +18,4 @@ pub mod logs;
 pub mod nvml;
 pub mod probe;
 pub mod process;
+pub mod ranks;

@@ -17,6 +17,7 @@ use super::gpu::Gpu;
 use super::host::{Driver, Host};
 use super::pool::Pools;
 use super::process::{Process, ProcessKey};
+use super::process_group::RankReading;
 use super::units::{Millis, Mono, UnixMillis};
 
 /// Version of the frame and event format written by this build.
@@ -51,6 +52,13 @@ pub struct Frame {
     pub gpus: Vec<Gpu>,
     pub processes: Option<ProcessList>,
     pub pools: Option<Pools>,
+    /// The processes with NCCL process groups, sorted by process.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub ranks: Arc<Vec<RankReading>>,
+}
+
+fn is_empty(list: &Arc<Vec<RankReading>>) -> bool {
+    list.is_empty()
 }
 
 /// Data from the Linux kernel about the processes that use a GPU.

@@ -29,6 +29,7 @@ use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
 use crate::collect::probe;
 use crate::collect::process::detail;
+use crate::collect::ranks::Ranks;
 
 /// Collector that runs on its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {
@@ -61,8 +62,15 @@ pub(super) struct CollectorContext<'a> {
 
 type Start = fn(&CollectorContext<'_>) -> io::Result<Box<dyn Collector>>;
 
-const COLLECTORS: &[Start] =
-    &[start_details, start_probes, start_python, start_holders, start_failure_holders, start_logs];
+const COLLECTORS: &[Start] = &[
+    start_details,
+    start_probes,
+    start_python,
+    start_holders,
+    start_failure_holders,
+    start_logs,
+    start_ranks,
+];
 
 pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
 
@@ -289,6 +297,20 @@ impl Collector for FailureHolders {
 
     fn exited(&self, process: ProcessKey) {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).remove(&process);
+    }
+}
+
+fn start_ranks(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
+    let sections = context.sections.clone();
+    let ranks = Ranks::start(&context.options.proc_root, move |ranks| {
+        let _ = sections.send(Section::Ranks(ranks));
+    })?;
+    Ok(Box::new(ranks))
+}
+
+impl Collector for Ranks {
+    fn watch(&self, processes: &[ProcessKey]) {
+        Self::watch(self, processes);
     }
 }
 

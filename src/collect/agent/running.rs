@@ -10,8 +10,8 @@ use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Feed;
 use gputop_model::{
     ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Memory, Millis,
-    Missing, Mono, Observation, PidNamespace, Pools, Process, ProcessKey, ProcessList, Reading,
-    Reason, StartTicks,
+    Missing, Mono, Observation, PidNamespace, Pools, Process, ProcessKey, ProcessList, RankReading,
+    Reading, Reason, StartTicks,
 };
 use gputop_peek::clock::{now_mono, now_wall};
 use gputop_peek::torch::Failure;
@@ -52,6 +52,7 @@ pub(super) struct Agent {
     pub(super) sampler: Sampler,
     pub(super) collectors: Collectors,
     pub(super) pools: Pools,
+    pub(super) ranks: Arc<Vec<RankReading>>,
     pub(super) reported: ReportedPools,
     /// Processes whose allocators are sampled: those that the driver lists.
     pub(super) watched: Vec<ProcessKey>,
@@ -153,6 +154,7 @@ impl Agent {
             Section::Driver(found) => self.take_driver(*found),
             Section::Kernel(kernel) => self.take_kernel(*kernel),
             Section::Pools(pools) => self.take_pools(pools),
+            Section::Ranks(ranks) => self.ranks = Arc::new(ranks),
             Section::Ooms(spike) => self.announce_ooms(*spike),
             Section::Update(update) => self.feed.push(update),
             Section::Observation(process, observation) => self.announce(process, None, observation),
@@ -328,6 +330,7 @@ impl Agent {
             gpus: self.gpus.values().cloned().collect(),
             processes: Some(self.processes.clone()),
             pools: Some(self.pools.clone()),
+            ranks: Arc::clone(&self.ranks),
         };
         self.frame_seq += 1;
         self.feed.push(Update::Frame(Arc::new(frame)));

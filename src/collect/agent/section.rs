@@ -1,7 +1,7 @@
 //! Messages from the collectors to the agent.
 
 use gputop_model::protocol::{Request, Update};
-use gputop_model::{Gpu, GpuUuid, Host, Observation, Pools, ProcessKey};
+use gputop_model::{Gpu, GpuUuid, Host, Observation, Pools, ProcessKey, RankReading};
 use gputop_peek::torch::allocation_spike::AllocationSpike;
 
 use super::driver::FoundDriver;
@@ -17,6 +17,8 @@ pub enum Section {
     Driver(Box<FoundDriver>),
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
+    /// The process groups of all ranks on this host.
+    Ranks(Vec<RankReading>),
     /// Failed allocations of a watched process.
     Ooms(Box<AllocationSpike>),
     Hook(HookUpdate),

@@ -68,6 +68,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
         sampler: start_sampler(&options, hello.namespace, &collectors, sections.clone())?,
         collectors,
         pools: Pools::default(),
+        ranks: Arc::default(),
         reported: ReportedPools::default(),
         watched: Vec::new(),
         map_wanted: None,

@@ -100,6 +100,7 @@ impl View {
             driver: Some(driver),
             host: Some(self.host_figures.read(&self.facts, round)),
             pools: Some(self.no_pools(&gpus, mono)),
+            ranks: Arc::default(),
             processes: Some(ProcessList { at: mono, list: Arc::new(processes) }),
             gpus,
         };

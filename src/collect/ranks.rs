@@ -1,0 +1,221 @@
+//! Reads the NCCL process groups of the processes that use a GPU, once a second, on a thread of its own.
+//!
+//! While a rank waits for a few seconds, the Python stacks of the job's ranks on this host are read as well, because they
+//! say what the rank does that the others wait for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use gputop_model::{Millis, Mono, ProcessKey, PythonStack, RankReading, Reading, Reason};
+use gputop_peek::clock::{Instants, now_mono};
+use gputop_peek::memory::live::Live;
+use gputop_peek::nccl::{Failure, ProcessGroups};
+use gputop_peek::python::{PythonReader, StackRequest};
+
+/// Time between two readings.
+const PERIOD: Millis = Millis(1_000);
+/// Time between two searches of a process. It doubles after each search that finds no group.
+const MIN_PAUSE: Millis = Millis(2_000);
+const MAX_PAUSE: Millis = Millis(60_000);
+/// Age of a pending collective from which on stacks are read.
+const MIN_WAIT: Millis = Millis(5_000);
+/// Time between two stacks of a process.
+const STACK_PERIOD: Millis = Millis(5_000);
+/// Maximum number of ranks whose groups are read.
+const MAX_RANKS: usize = 64;
+
+/// Handle to the thread, which exits when the handle is dropped.
+#[derive(Debug)]
+pub struct Ranks {
+    watched: Sender<Vec<ProcessKey>>,
+}
+
+impl Ranks {
+    /// Starts the thread. It calls `answer` with the readings of all ranks, sorted by process, and once without any after
+    /// the last rank has exited.
+    pub fn start(
+        proc_root: &Path,
+        answer: impl Fn(Vec<RankReading>) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (watched, inbox) = mpsc::channel();
+        let mut reader = RankReader::new(proc_root);
+        std::thread::Builder::new()
+            .name("ranks".into())
+            .spawn(move || run(&mut reader, &inbox, &answer))?;
+        Ok(Self { watched })
+    }
+
+    pub fn watch(&self, processes: &[ProcessKey]) {
+        let _ = self.watched.send(processes.to_vec());
+    }
+}
+
+fn run(
+    reader: &mut RankReader,
+    inbox: &Receiver<Vec<ProcessKey>>,
+    answer: &impl Fn(Vec<RankReading>),
+) {
+    let mut had_ranks = false;
+    loop {
+        let command = match reader.due() {
+            None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => inbox.recv_timeout(Duration::from_millis(due.since(now_mono()).0)),
+        };
+        match command {
+            Ok(processes) => reader.watch(&processes),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let ranks = reader.read();
+                let has_ranks = !ranks.is_empty();
+                if has_ranks || had_ranks {
+                    answer(ranks);
+                }
+                had_ranks = has_ranks;
+            }
+        }
+    }
+}
+
+/// Reader of all ranks on this host. Separate from its thread, so that a command can use it directly.
+pub struct RankReader {
+    proc_root: PathBuf,
+    processes: BTreeMap<ProcessKey, Watched>,
+    python: PythonReader,
+    read_at: Mono,
+}
+
+#[derive(Default)]
+struct Watched {
+    /// The process groups, if the process has loaded PyTorch with NCCL.
+    groups: Option<ProcessGroups<Live>>,
+    /// Number of groups at the last reading.
+    count: usize,
+    /// Why the memory of the process cannot be read.
+    denied: Option<Failure>,
+    next_search: Mono,
+    pause: Millis,
+    stack: Option<Arc<PythonStack>>,
+    stack_at: Mono,
+}
+
+impl RankReader {
+    pub fn new(proc_root: &Path) -> Self {
+        Self {
+            proc_root: proc_root.to_owned(),
+            processes: BTreeMap::new(),
+            python: PythonReader::default(),
+            read_at: Mono::default(),
+        }
+    }
+
+    /// Sets the processes to read. Pass only processes that the driver lists: a forked worker has a copy of its parent's
+    /// groups.
+    pub fn watch(&mut self, processes: &[ProcessKey]) {
+        self.processes.retain(|key, _| processes.contains(key));
+        for key in processes.iter().take(MAX_RANKS) {
+            self.processes.entry(*key).or_default();
+        }
+        self.python.watch(processes);
+    }
+
+    /// Returns the time of the next reading or search. `None` if there is no process.
+    fn due(&self) -> Option<Mono> {
+        let next = Mono(self.read_at.0 + PERIOD.0);
+        let due = |watched: &Watched| match watched.groups {
+            Some(_) => next,
+            None => watched.next_search.max(next),
+        };
+        self.processes.values().map(due).min()
+    }
+
+    /// Reads all ranks. Leaves out processes without process groups.
+    pub fn read(&mut self) -> Vec<RankReading> {
+        self.read_at = now_mono();
+        let mut readings = Vec::new();
+        for (key, watched) in &mut self.processes {
+            watched.search_if_due(&self.proc_root, *key);
+            readings.extend(watched.read(*key));
+        }
+        self.add_stacks(&mut readings);
+        readings
+    }
+
+    /// Adds the stacks of the jobs in which a rank waits.
+    fn add_stacks(&mut self, readings: &mut [RankReading]) {
+        let now = self.read_at;
+        let waits = |reading: &&RankReading| {
+            oldest_pending(reading).is_some_and(|called| now.since(called) >= MIN_WAIT)
+        };
+        let waiting: BTreeSet<Option<String>> =
+            readings.iter().filter(waits).map(|reading| reading.store.clone()).collect();
+        for reading in readings {
+            let Some(watched) = self.processes.get_mut(&reading.process) else { continue };
+            if !waiting.contains(&reading.store) {
+                watched.stack = None;
+                continue;
+            }
+            if watched.stack.is_none() || now.since(watched.stack_at) >= STACK_PERIOD {
+                let stack = self.python.take(StackRequest::by_user(reading.process));
+                watched.stack = stack.and_then(Result::ok).map(Arc::new);
+                watched.stack_at = now;
+            }
+            reading.stack.clone_from(&watched.stack);
+        }
+    }
+}
+
+/// Returns the time of the oldest call that has not completed.
+fn oldest_pending(reading: &RankReading) -> Option<Mono> {
+    let groups = reading.groups.value().into_iter().flatten();
+    let pending = groups.filter_map(|group| group.pending.value()?.first());
+    pending.map(gputop_model::PendingWork::called_at).min()
+}
+
+impl Watched {
+    fn search_if_due(&mut self, proc_root: &Path, key: ProcessKey) {
+        let now = now_mono();
+        if now < self.next_search {
+            return;
+        }
+        let found = match &mut self.groups {
+            Some(groups) => {
+                if !groups.needs_search() {
+                    return;
+                }
+                groups.search()
+            }
+            None => ProcessGroups::open(proc_root, key).map(|groups| self.groups = Some(groups)),
+        };
+        if found.is_err() {
+            self.groups = None;
+        }
+        self.denied = found.err().filter(|why| why.missing().reason == Reason::Denied);
+        self.pause = Millis((self.pause.0 * 2).clamp(MIN_PAUSE.0, MAX_PAUSE.0));
+        self.next_search = Mono(now_mono().0 + self.pause.0);
+    }
+
+    fn read(&mut self, process: ProcessKey) -> Option<RankReading> {
+        let now = Instants::now();
+        if let Some(why) = &self.denied {
+            let groups = Reading::Missing(why.missing());
+            return Some(RankReading { process, at: now.mono(), groups, ..RankReading::default() });
+        }
+        let reading = match self.groups.as_mut()?.read(now) {
+            Ok(reading) => reading,
+            Err(_) => {
+                self.groups = None;
+                return None;
+            }
+        };
+        let count = reading.groups.value()?.len();
+        // A search that found a group was worth it, so that the next one need not wait.
+        if count > self.count {
+            self.pause = Millis(0);
+        }
+        self.count = count;
+        Some(reading)
+    }
+}
