@@ -8,7 +8,7 @@ use gputop_model::process_group::Work;
 use gputop_model::text::visible;
 use gputop_model::units::Millis;
 
-use super::job_view::{GroupIndex, JobView, RankIndex};
+use super::job_view::{GroupIndex, GroupView, JobView, RankIndex};
 use super::observation::{ProcessStatus, RankExit};
 use super::other_operation::other_operation;
 use super::rank_track::Readability;
@@ -143,7 +143,7 @@ impl Decision<'_> {
 
     fn complete_point(&self, at: PointIndex) -> Option<Candidate> {
         let point = &self.graph.points[at];
-        let group = &self.view.groups[point.group];
+        let group = self.group(at);
         let candidate = |cause, culprits| Candidate {
             cause,
             group: point.group,
@@ -232,16 +232,14 @@ impl Decision<'_> {
         first: Vec<RankIndex>,
         second: Vec<RankIndex>,
     ) -> Candidate {
-        let group = |point: PointIndex| &self.view.groups[self.graph.points[point].group];
-        let unseen = group(a).unseen().max(group(b).unseen());
+        let unseen = self.group(a).unseen().max(self.group(b).unseen());
         let is_first_odd = first.len() < second.len();
         let (earlier, later) = if is_first_odd { (a, b) } else { (b, a) };
         let (odd, usual) = if is_first_odd { (first, second) } else { (second, first) };
         let is_clear = odd.len() + unseen < usual.len();
-        let (earlier_label, later_label) =
-            (group(earlier).label.clone(), group(later).label.clone());
+        let label = |point| self.group(point).label.clone();
         Candidate {
-            cause: Cause::OtherOrder { earlier: earlier_label, later: later_label },
+            cause: Cause::OtherOrder { earlier: label(earlier), later: label(later) },
             group: self.graph.points[later].group,
             culprits: if is_clear { odd } else { Vec::new() },
             absent: Vec::new(),
@@ -275,37 +273,38 @@ impl Decision<'_> {
         if circle.iter().any(is_busy) { None } else { self.camps(&circle) }
     }
 
-    /// Divides the ranks of a deadlock by the group of their oldest wait.
+    /// Divides the ranks of a deadlock by the label of the group of their oldest wait.
     fn camps(&self, circle: &[RankIndex]) -> Option<Candidate> {
-        let mut camps: BTreeMap<GroupIndex, (Vec<RankIndex>, Vec<PointIndex>)> = BTreeMap::new();
+        let mut camps: BTreeMap<&str, (Vec<RankIndex>, Vec<PointIndex>)> = BTreeMap::new();
         for &rank in circle {
-            let waits = self.graph.waits_at[rank].iter();
             let waited = |point: &&PointIndex| {
                 let waiters = &self.graph.points[**point].waiters;
                 waiters.iter().find(|w| w.index == rank).map(|w| w.waited)
             };
-            let oldest = *waits.max_by_key(waited)?;
-            let camp = camps.entry(self.graph.points[oldest].group).or_default();
-            camp.0.push(rank);
-            camp.1.push(oldest);
+            let oldest = *self.graph.waits_at[rank].iter().max_by_key(waited)?;
+            let label = &self.group(oldest).label;
+            let (ranks, points) = camps.entry(label).or_default();
+            ranks.push(rank);
+            points.push(oldest);
         }
-        let (&group, (smallest, _)) = camps.iter().min_by_key(|(_, (ranks, _))| ranks.len())?;
-        let unseen: usize = camps.keys().map(|group| self.view.groups[*group].unseen()).sum();
-        let is_clear = camps.len() == 2 && 2 * smallest.len() + unseen < circle.len();
-        let named = camps.iter().map(|(group, (ranks, _))| Camp {
-            group: self.view.groups[*group].label.clone(),
+        let (smallest, points) = camps.values().min_by_key(|(ranks, _)| ranks.len())?;
+        let group = self.graph.points[*points.first()?].group;
+        let named = camps.iter().map(|(label, (ranks, _))| Camp {
+            group: (*label).into(),
             ranks: self.view.numbers(ranks.iter().copied()),
         });
+        let cause = Cause::Deadlock { camps: named.collect() };
         let mut points: Vec<_> = camps.values().flat_map(|(_, points)| points.clone()).collect();
         points.sort_unstable();
         points.dedup();
-        Some(Candidate {
-            cause: Cause::Deadlock { camps: named.collect() },
-            group,
-            culprits: if is_clear { smallest.clone() } else { Vec::new() },
-            absent: Vec::new(),
-            points,
-        })
+        let unseen: usize = points.iter().map(|p| self.group(*p).unseen()).sum();
+        let is_clear = camps.len() == 2 && 2 * smallest.len() + unseen < circle.len();
+        let culprits = if is_clear { smallest.clone() } else { Vec::new() };
+        Some(Candidate { cause, group, culprits, absent: Vec::new(), points })
+    }
+
+    fn group(&self, point: PointIndex) -> &GroupView<'_> {
+        &self.view.groups[self.graph.points[point].group]
     }
 
     /// Returns the longest wait at these points.
