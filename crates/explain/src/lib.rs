@@ -22,6 +22,7 @@ mod own_process;
 pub mod predicted_fixes;
 mod printed_error;
 mod quote;
+pub mod ranks;
 pub mod recovery;
 pub mod rerun;
 pub mod scan;

@@ -57,9 +57,11 @@ pub struct ProcessGroup {
     pub called: Reading<u64>,
     /// Number of point-to-point operations called.
     pub called_p2p: Reading<u64>,
-    /// Newest work that NCCL accepted. Collectives and point-to-point operations share its numbers.
+    /// Newest work that NCCL accepted, with number 0 if it has accepted none. `None` if unknown. Collectives and
+    /// point-to-point operations share its numbers.
     pub enqueued: Option<Work>,
-    /// Newest work that PyTorch's watchdog has seen completed, up to 0.1 s late.
+    /// Newest work that PyTorch's watchdog has seen completed, up to 0.1 s late, with number 0 if none has. `None` if
+    /// unknown.
     pub completed: Option<Work>,
     /// Works that the watchdog has not seen completed, oldest first, at most [`MAX_PENDING`].
     pub pending: Reading<Vec<PendingWork>>,
