@@ -40,6 +40,8 @@ mod print;
 mod probe;
 mod progress;
 mod pushed_program;
+#[cfg(local)]
+mod ranks;
 mod record;
 mod replay;
 #[cfg(local)]
@@ -98,6 +100,10 @@ enum Command {
     /// Print one line for a status bar, such as tmux status-right
     #[command(after_help = "Example:\n  tmux set -g status-right '#(gputop line --width 40)'")]
     Line(line::Args),
+    #[cfg(local)]
+    /// Show the ranks of distributed jobs side by side: who waits for whom, and where
+    #[command(after_help = "Example:\n  gputop ranks --watch")]
+    Ranks(ranks::Args),
     /// Record this host, or remote hosts, until interrupted
     #[command(after_help = "Example:\n  gputop record --for 8h --output night.gpt.zst")]
     Record(record::Args),
@@ -196,6 +202,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Once(args)) => once::run(args, &settings()?),
         #[cfg(local)]
         Some(Command::Line(args)) => line::run(args),
+        #[cfg(local)]
+        Some(Command::Ranks(args)) => ranks::run(args, &settings()?),
         Some(Command::Record(args)) => watch(&settings()?, |settings| record::run(args, settings)),
         #[cfg(feature = "serve")]
         Some(Command::Serve(args)) => watch(&settings()?, |settings| serve::run(args, settings)),

@@ -192,7 +192,7 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
 }
 
 /// Returns the terminal's width. In a pipe, returns `COLUMNS`, or a width that fits all columns.
-fn width() -> u16 {
+pub(super) fn width() -> u16 {
     let size = if has_terminal() { crossterm::terminal::size().ok() } else { None };
     let width = size.map(|(width, _)| width).filter(|width| *width > 0);
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();

@@ -5,6 +5,7 @@
 pub const SUBCOMMANDS: &[&str] = &[
     "once",
     "line",
+    "ranks",
     "record",
     #[cfg(feature = "serve")]
     "serve",

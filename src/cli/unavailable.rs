@@ -38,6 +38,7 @@ macro_rules! unavailable {
 
 unavailable! {
     Once: "Use `ssh HOST gputop once`",
+    Ranks: "Start `gputop HOST` and press `r`",
     Line: "Use `ssh HOST gputop line`",
     Allocator: "Start `gputop HOST` and press `M` on a process",
     Memory: "Start `gputop HOST` and press `o` on a process",

@@ -203,12 +203,9 @@ impl Watched {
             let groups = Reading::Missing(why.missing());
             return Some(RankReading { process, at: now.mono(), groups, ..RankReading::default() });
         }
-        let reading = match self.groups.as_mut()?.read(now) {
-            Ok(reading) => reading,
-            Err(_) => {
-                self.groups = None;
-                return None;
-            }
+        let Ok(reading) = self.groups.as_mut()?.read(now) else {
+            self.groups = None;
+            return None;
         };
         let count = reading.groups.value()?.len();
         // A search that found a group was worth it, so that the next one need not wait.

@@ -1,5 +1,6 @@
 //! Present dangers of a host: what goes wrong now, in contrast to incidents, which have happened.
 
+use gputop_explain::ranks::Verdict;
 use gputop_model::gpu::{Gpu, HealthState};
 use gputop_model::units::{GpuUuid, Millis};
 
@@ -15,10 +16,10 @@ const MIN_SILENCE: Millis = Millis(5_000);
 /// Time until memory is full that leaves no time for anything else.
 const IMMINENT: Millis = Millis(60_000);
 
-/// A danger for a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Danger {
-    pub gpu: GpuUuid,
+    /// The GPU, unless the danger is that of a job.
+    pub gpu: Option<GpuUuid>,
     /// A sentence without a period.
     pub text: String,
     pub emphasis: Emphasis,
@@ -26,18 +27,32 @@ pub struct Danger {
     pub is_imminent: bool,
 }
 
-/// Returns the dangers in the frame on the screen, most urgent first: lost GPUs, then those that do not answer, then those
-/// whose memory is full soon.
+/// Returns the dangers in the frame on the screen, most urgent first: lost GPUs, those that do not answer, ranks that hold
+/// up their job, and GPUs whose memory is full soon.
 pub fn dangers(host: &HostState) -> Vec<Danger> {
     let gpus = &host.frame.gpus;
     let failed = |gpu: &Gpu, text: Option<String>| {
-        let (gpu, text, emphasis) = (gpu.uuid.clone(), text?, Emphasis::Bad);
+        let (gpu, text, emphasis) = (Some(gpu.uuid.clone()), text?, Emphasis::Bad);
         Some(Danger { gpu, text, emphasis, is_imminent: true })
     };
     let lost = gpus.iter().filter_map(|gpu| failed(gpu, lost(gpu, host)));
     let silent = gpus.iter().filter_map(|gpu| failed(gpu, silent(gpu, host)));
     let full = gpus.iter().filter_map(|gpu| full(gpu, host));
-    lost.chain(silent).chain(full).collect()
+    lost.chain(silent).chain(ranks(host)).chain(full).collect()
+}
+
+/// Returns the ranks that hold up others. While the display is rewound, the jobs of that time are not known.
+fn ranks(host: &HostState) -> Vec<Danger> {
+    if host.is_rewound() {
+        return Vec::new();
+    }
+    let danger = |verdict: &Verdict| Danger {
+        gpu: None,
+        text: verdict.to_string(),
+        emphasis: Emphasis::Warn,
+        is_imminent: true,
+    };
+    host.jobs.verdicts().map(danger).collect()
 }
 
 fn since(gpu: &Gpu, host: &HostState) -> Millis {
@@ -72,5 +87,5 @@ fn full(gpu: &Gpu, host: &HostState) -> Option<Danger> {
         fastest.growth_text()?.trim_start_matches('+'),
     );
     let is_imminent = time < IMMINENT;
-    Some(Danger { gpu: gpu.uuid.clone(), text, emphasis: Emphasis::Warn, is_imminent })
+    Some(Danger { gpu: Some(gpu.uuid.clone()), text, emphasis: Emphasis::Warn, is_imminent })
 }

@@ -32,6 +32,7 @@ use super::fleet::FleetRow;
 use super::holders::{HolderReadings, ProcessReading};
 use super::incident_charts::tracks;
 use super::incidents::{Incidents, ListedIncident};
+use super::jobs::{Jobs, Known};
 use super::last_busy::LastBusy;
 use super::past_frames::PastFrames;
 use super::probes::Probes;
@@ -83,6 +84,7 @@ pub struct HostState {
     /// Recent samples of every pool, used for early warnings.
     pool_history: PoolHistory,
     last_busy: LastBusy,
+    pub jobs: Jobs,
     /// User-assigned name of a remote host, or `None` for this host.
     pub name: Option<String>,
     pub fleet: Vec<FleetRow>,
@@ -163,6 +165,7 @@ impl HostState {
             stacks: Newest::new(MAX_STACKS, MAX_STACK_BYTES),
             pool_history: PoolHistory::default(),
             last_busy: LastBusy::default(),
+            jobs: Jobs::default(),
             name: None,
             fleet: Vec::new(),
             link: None,
@@ -230,6 +233,7 @@ impl HostState {
             self.ended.clear();
             self.pool_history.clear();
             self.last_busy.clear();
+            self.jobs.clear();
             self.forget_map();
             self.stacks.clear();
             self.holders.clear();
@@ -255,6 +259,7 @@ impl HostState {
         self.holders.clear();
         self.pool_history.clear();
         self.last_busy.clear();
+        self.jobs.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let retained = self.time_window.jump(from, frames_from);
         match retained {
@@ -287,6 +292,8 @@ impl HostState {
             self.pool_history.push(&frame);
             self.past_frames.push(&frame);
             self.last_busy.push(&frame);
+            let (exits, incidents) = (&self.ended, &self.incidents);
+            self.jobs.push(&frame, &Known { hello: &self.hello, exits, incidents });
         }
         self.time_window.extend(frame.mono);
         self.newest = frame;

@@ -8,6 +8,7 @@ pub mod holders;
 #[cfg(feature = "serve")]
 pub mod metrics;
 pub mod probe;
+pub mod ranks;
 pub mod report;
 pub mod snapshot;
 pub mod status_line;

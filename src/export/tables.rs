@@ -65,7 +65,7 @@ pub fn holders(rows: &[HolderRow], width: u16, glyphs: &Glyphs) -> String {
 }
 
 /// Returns a table without graphics.
-fn plain<T>(
+pub(super) fn plain<T>(
     columns: &[Column<T>],
     choice: &ColumnChoice,
     rows: &[T],

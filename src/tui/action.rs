@@ -92,6 +92,7 @@ actions! {
     Unread: Screens, "unread", ["!"], "list unreadable", "List the processes whose allocator is not readable, with the reason";
     Why: Screens, "why", ["d"], "explain", "Explain the incident of the process under the cursor, or else the newest unread incident";
     Incidents: Screens, "incidents", ["i"], "incidents", "List all known incidents";
+    Ranks: Screens, "ranks", ["r"], "ranks", "Show the ranks of a distributed job side by side: who waits for whom";
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored";
     Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; leaves the dashboard while ssh waits for your input";
     Wake: Screens, "wake", ["a"], "wake", "Wake the GPUs that are asleep; they can sleep again a minute after their last use";

@@ -200,8 +200,9 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
         return status;
     }
     // The incident of a lost GPU says more than that it is lost.
-    let is_explained =
-        |danger: &Danger| unread.iter().any(|known| known.key.gpu.as_ref() == Some(&danger.gpu));
+    let is_explained = |danger: &Danger| {
+        unread.iter().any(|known| known.key.gpu.is_some() && known.key.gpu == danger.gpu)
+    };
     let danger = dangers(&app.host).into_iter().find(|danger| !is_explained(danger));
     let incident = news(unread.iter().copied());
     match (danger, incident) {
@@ -209,7 +210,9 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
             return Status::Incident(incident);
         }
         (Some(danger), incident) => {
+            let is_of_job = danger.gpu.is_none();
             let other = incident.map(|_| Action::Incidents);
+            let other = if is_of_job { Some(Action::Ranks) } else { other };
             return Status::Text(danger.text, danger.emphasis.into(), other);
         }
         (None, Some(incident)) => return Status::Incident(incident),

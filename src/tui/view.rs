@@ -31,6 +31,7 @@ use super::screens::memory::{self, MemoryScreen};
 use super::screens::overview::Overview;
 use super::screens::probe::{self, ProbeScreen};
 use super::screens::process::{self, ProcessScreen};
+use super::screens::ranks::RanksScreen;
 use super::screens::unreadable::Unreadable;
 use super::signal_targets::{self, Target, targets};
 use super::theme::Role;
@@ -231,6 +232,7 @@ impl View {
             Action::Stack => self.read_stack(app),
             Action::Log => self.open_log(app),
             Action::Watch => self.name_log(app),
+            Action::Ranks => Effect::Open(Box::new(RanksScreen::default())),
             Action::Unread => Effect::Open(Box::new(Unreadable::default())),
             Action::Why => self.explain(app),
             Action::Incidents => self.list_incidents(),

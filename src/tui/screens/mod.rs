@@ -15,6 +15,7 @@ pub mod overview;
 pub mod probe;
 pub mod process;
 pub mod process_table;
+pub mod ranks;
 pub mod small_overview;
 pub mod snapshot;
 pub mod snapshot_comparison;
@@ -33,6 +34,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &holder_group::DEF,
     &log::DEF,
     &unreadable::DEF,
+    &ranks::DEF,
     &incident::DEF,
     &incidents::DEF,
     &fleet::DEF,

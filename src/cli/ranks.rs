@@ -1,0 +1,109 @@
+//! `gputop ranks`: prints the ranks of the distributed jobs on this host, and who waits for whom.
+//!
+//! Exit codes: 0 ranks found, 1 none.
+
+use std::time::{Duration, Instant};
+
+use color_eyre::Result;
+use color_eyre::eyre::OptionExt;
+use gputop_model::protocol::Update;
+use gputop_model::text::Escaped;
+use tokio::time::timeout;
+
+use super::async_runtime::runtime;
+use super::dashboard;
+use super::once::width;
+use super::print::{print, print_json, say, write_out};
+use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options};
+use crate::collect::local;
+use crate::dashboard::host_state::HostState;
+use crate::export::ranks::{RankDocument, text};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Show only the job of this process, or with this store address [default: all]
+    #[arg(value_name = "PID|JOB")]
+    job: Option<String>,
+    /// Print JSON, with the process groups of each rank. With --watch, print one line at each interval
+    #[arg(long)]
+    json: bool,
+    /// Print again at each interval until interrupted
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    glyphs: GlyphArgs,
+}
+
+/// Number of looks before the first output. A rank waits only if its counters do not move between looks.
+const LOOKS: u32 = 3;
+/// Maximum time until the first rank is found.
+const FIND_TIMEOUT: Duration = Duration::from_secs(8);
+/// Maximum time to wait for a sample. The longest sampling interval is one hour.
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(3_700);
+
+pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
+    let runtime = runtime()?;
+    let mut source = local::start(agent_options(settings.values.interval))?;
+    let mut host = HostState::new(None);
+    host.jobs.only.clone_from(&args.job);
+    let (started, mut looks) = (Instant::now(), 0);
+    loop {
+        let update = runtime.block_on(async { timeout(SAMPLE_TIMEOUT, source.next()).await })?;
+        let update = update.ok_or_eyre("the collectors of this host stopped")?;
+        let is_frame = matches!(update, Update::Frame(_));
+        host.update(update);
+        if !is_frame {
+            continue;
+        }
+        if let Some(why) = dashboard::why_no_gpus(&host.frame) {
+            say(&format!("gputop: {why}\n"));
+            return Ok(1);
+        }
+        if host.jobs.reports().is_empty() {
+            if started.elapsed() > FIND_TIMEOUT && !args.watch {
+                say(&format!("gputop: {}\n", why_none(&host)));
+                return Ok(1);
+            }
+            continue;
+        }
+        looks += 1;
+        if looks < LOOKS {
+            continue;
+        }
+        match (args.watch, args.json) {
+            (false, true) => print_json(&RankDocument::of(&host)).map(|()| 0)?,
+            (false, false) => print(&printed(&host, settings)).map(|()| 0)?,
+            (true, json) => {
+                let text = match json {
+                    true => serde_json::to_string(&RankDocument::of(&host))? + "\n",
+                    false => printed(&host, settings) + "\n",
+                };
+                match write_out(&Escaped(&text).to_string())? {
+                    true => continue,
+                    false => 0,
+                }
+            }
+        };
+        return Ok(0);
+    }
+}
+
+fn printed(host: &HostState, settings: &Settings) -> String {
+    let theme = &settings.theme;
+    text(host, width(), &theme.glyphs, &theme.zone)
+}
+
+/// Returns the reason why no rank was found.
+fn why_none(host: &HostState) -> String {
+    let missing = host.frame.ranks.iter().find_map(|reading| reading.groups.why());
+    match missing {
+        Some(why) => format!("no process group can be read: {why}"),
+        None if host.jobs.only.is_some() => "no job matches".to_owned(),
+        None => "no process on this host has NCCL process groups".to_owned(),
+    }
+}

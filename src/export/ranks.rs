@@ -1,0 +1,270 @@
+//! The ranks of distributed jobs as text and JSON.
+
+use std::fmt::Write as _;
+
+use gputop_explain::ranks::{ConstantOffset, JobReport, RankList, RankRow, StackGroup, Verdict};
+use gputop_model::process_group::{ProcessGroup, RankReading, Work};
+use gputop_model::units::{Millis, Mono};
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::glyphs::Glyphs;
+use super::tables;
+use crate::dashboard::host_state::HostState;
+use crate::dashboard::jobs::Jobs;
+use crate::dashboard::rank_columns::{RANK_COLUMNS, job_column, work_text};
+use crate::dashboard::table::{Cell, Column, ColumnChoice};
+use crate::dashboard::times::span_text;
+
+const SCHEMA: u32 = 1;
+
+/// Returns the verdicts, the table of ranks, and what else is known of the jobs.
+pub fn text(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> String {
+    let jobs = &host.jobs;
+    let mut out = String::new();
+    for verdict in jobs.verdicts() {
+        let _ = writeln!(out, " {verdict}");
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    let mut choice = ColumnChoice::default();
+    if let (1, Some(column)) = (jobs.reports().len(), job_column()) {
+        choice.hidden.hide(column);
+    }
+    out += &tables::plain(RANK_COLUMNS, &choice, &jobs.lines, width, glyphs, zone);
+    let notes = notes(jobs);
+    if !notes.is_empty() {
+        out.push('\n');
+    }
+    for note in notes {
+        let _ = writeln!(out, " {note}");
+    }
+    out
+}
+
+/// Returns lines about the jobs that are not in the table: warnings, and ranks with equal stacks.
+pub fn notes(jobs: &Jobs) -> Vec<String> {
+    let of_job = |report: &JobReport| {
+        let offsets = report.offsets.iter().map(ToString::to_string);
+        // A rank with a stack of its own has it in the table.
+        let shared = report.stacks.iter().filter(|group| group.ranks.len() > 1);
+        let stacks = shared.map(|group| format!("{group}: {}", RankList(&group.ranks)));
+        offsets.chain(stacks).collect::<Vec<_>>()
+    };
+    jobs.reports().iter().flat_map(of_job).collect()
+}
+
+/// A process group of one rank, as a table row.
+struct GroupLine {
+    group: ProcessGroup,
+    /// Time of the reading.
+    at: Mono,
+}
+
+const GROUP_COLUMNS: &[Column<GroupLine>] = &[
+    Column::left(
+        "GROUP",
+        16,
+        0,
+        |line: &GroupLine, _| Cell::text(label(&line.group)),
+        "Name of the group.",
+    ),
+    Column::right(
+        "RANK",
+        4,
+        3,
+        |line: &GroupLine, _| Cell::text(line.group.rank.to_string()),
+        "Rank in the group.",
+    ),
+    Column::right(
+        "SIZE",
+        4,
+        2,
+        |line: &GroupLine, _| Cell::text(line.group.size.to_string()),
+        "Number of ranks.",
+    ),
+    Column::right(
+        "CALLED",
+        9,
+        1,
+        |line: &GroupLine, _| Cell::reading(&line.group.called, u64::to_string),
+        "Number of collectives called.",
+    ),
+    Column::right(
+        "ENQUEUED",
+        9,
+        3,
+        |line: &GroupLine, _| {
+            Cell::known(line.group.enqueued.as_ref().map(|work| work.seq.to_string()))
+        },
+        "Number of the newest that NCCL accepted.",
+    ),
+    Column::right(
+        "COMPLETED",
+        9,
+        2,
+        |line: &GroupLine, _| {
+            Cell::known(line.group.completed.as_ref().map(|work| work.seq.to_string()))
+        },
+        "Number of the newest that was seen completed.",
+    ),
+    Column::rest(
+        "PENDING",
+        12,
+        1,
+        |line: &GroupLine, _| Cell::known(pending(line)),
+        "The oldest pending.",
+    ),
+];
+
+fn label(group: &ProcessGroup) -> String {
+    if group.description.is_empty() { group.name.clone() } else { group.description.clone() }
+}
+
+/// Formats the oldest pending work as `ALLREDUCE #30 for 41s, 2 more`.
+fn pending(GroupLine { group, at }: &GroupLine) -> Option<String> {
+    let (oldest, more) = group.pending.value()?.split_first()?;
+    let text =
+        format!("{} for {}", work_text(&oldest.work), span_text(at.since(oldest.called_at())));
+    Some(if more.is_empty() { text } else { format!("{text}, {} more", more.len()) })
+}
+
+/// Returns the table of a rank's process groups, or the reason why there is none.
+pub fn groups_text(reading: &RankReading, width: u16, glyphs: &Glyphs) -> String {
+    match &reading.groups {
+        gputop_model::Reading::Value(groups) => {
+            let lines: Vec<_> = groups
+                .iter()
+                .map(|group| GroupLine { group: group.clone(), at: reading.at })
+                .collect();
+            let choice = ColumnChoice::default();
+            // The table contains no times of day.
+            tables::plain(GROUP_COLUMNS, &choice, &lines, width, glyphs, &TimeZone::UTC)
+        }
+        gputop_model::Reading::Missing(why) => format!(" {why}\n"),
+    }
+}
+
+/// The output of `gputop ranks --json`.
+#[derive(Serialize)]
+pub struct RankDocument<'a> {
+    schema: u32,
+    host: &'a str,
+    jobs: Vec<JobEntry<'a>>,
+    /// The process groups of each rank on this host.
+    ranks: &'a [RankReading],
+}
+
+#[derive(Serialize)]
+struct JobEntry<'a> {
+    store: Option<&'a str>,
+    world_size: Option<u32>,
+    verdicts: Vec<VerdictEntry<'a>>,
+    offsets: Vec<OffsetEntry<'a>>,
+    ranks: Vec<RankEntry<'a>>,
+    stacks: Vec<StackEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct VerdictEntry<'a> {
+    text: String,
+    culprits: &'a [u32],
+    waiting: &'a [u32],
+    group: &'a str,
+    work: &'a Work,
+    waited_ms: Millis,
+}
+
+#[derive(Serialize)]
+struct OffsetEntry<'a> {
+    text: String,
+    ranks: &'a [u32],
+    group: &'a str,
+    offset: i64,
+}
+
+#[derive(Serialize)]
+struct RankEntry<'a> {
+    rank: u32,
+    pid: u32,
+    gpu: Option<u32>,
+    state: String,
+    group: Option<&'a str>,
+    work: Option<&'a Work>,
+    pending_ms: Option<Millis>,
+    function: Option<&'a str>,
+    place: Option<String>,
+}
+
+#[derive(Serialize)]
+struct StackEntry<'a> {
+    ranks: &'a [u32],
+    calls: &'a [String],
+}
+
+impl<'a> RankDocument<'a> {
+    pub fn of(host: &'a HostState) -> Self {
+        let job = |report: &'a JobReport| JobEntry {
+            store: report.job.store.as_deref(),
+            world_size: report.world_size,
+            verdicts: report.verdicts.iter().map(VerdictEntry::of).collect(),
+            offsets: report.offsets.iter().map(OffsetEntry::of).collect(),
+            ranks: report.ranks.iter().map(RankEntry::of).collect(),
+            stacks: report.stacks.iter().map(StackEntry::of).collect(),
+        };
+        Self {
+            schema: SCHEMA,
+            host: &host.hello.host,
+            jobs: host.jobs.reports().iter().map(job).collect(),
+            ranks: &host.frame.ranks,
+        }
+    }
+}
+
+impl<'a> VerdictEntry<'a> {
+    fn of(verdict: &'a Verdict) -> Self {
+        Self {
+            text: verdict.to_string(),
+            culprits: &verdict.culprits,
+            waiting: &verdict.waiting,
+            group: &verdict.group,
+            work: &verdict.work,
+            waited_ms: verdict.waited,
+        }
+    }
+}
+
+impl<'a> OffsetEntry<'a> {
+    fn of(offset: &'a ConstantOffset) -> Self {
+        Self {
+            text: offset.to_string(),
+            ranks: &offset.ranks,
+            group: &offset.group,
+            offset: offset.offset,
+        }
+    }
+}
+
+impl<'a> RankEntry<'a> {
+    fn of(row: &'a RankRow) -> Self {
+        let (last, place) = (row.last.as_ref(), row.place.as_ref());
+        Self {
+            rank: row.rank,
+            pid: row.process.pid.0,
+            gpu: row.gpu,
+            state: row.state.to_string(),
+            group: last.map(|last| &*last.group),
+            work: last.map(|last| &last.work),
+            pending_ms: last.and_then(|last| last.pending),
+            function: place.map(|place| &*place.function),
+            place: place.map(ToString::to_string),
+        }
+    }
+}
+
+impl<'a> StackEntry<'a> {
+    fn of(group: &'a StackGroup) -> Self {
+        Self { ranks: &group.ranks, calls: &group.calls }
+    }
+}

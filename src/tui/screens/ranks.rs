@@ -1,0 +1,175 @@
+//! The ranks of the distributed jobs on a host: who waits for whom, and where each is in its program.
+
+use crossterm::event::KeyEvent;
+use gputop_model::process::ProcessKey;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+
+use super::list::{ListRow, ListScreen};
+use super::process::ProcessScreen;
+use crate::dashboard::rank_columns::{RANK_COLUMNS, RankLine, job_column};
+use crate::dashboard::rows::ProcessRow;
+use crate::dashboard::table::{Column, Hidden};
+use crate::export::ranks::{groups_text, notes, text};
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
+use crate::tui::theme::Role;
+use crate::tui::widgets::area::margin;
+use crate::tui::widgets::cells::{put_lines, wrap_words};
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "ranks",
+    title: "Ranks",
+    glossary: &[
+        (
+            "waits for",
+            "The rank has called a collective that another rank has not called yet. It is named after 10 s, or after ten times the usual interval \
+             between collectives.",
+        ),
+        ("holds up", "Other ranks wait for this one, and it waits for nobody."),
+        (
+            "called, enqueued, completed",
+            "Collectives that the program has called, that NCCL has accepted, and that the watchdog has seen completed.",
+        ),
+    ],
+    sample: |app| {
+        app.host.jobs.lines.first()?;
+        Some(Box::new(RanksScreen::default()))
+    },
+};
+
+impl ListRow for RankLine {
+    type Key = ProcessKey;
+    type Subject = ();
+
+    const DEF: &'static ScreenDef = &DEF;
+    const COLUMNS: &'static [Column<Self>] = RANK_COLUMNS;
+    const FOOTER: &'static [Action] =
+        &[Action::Open, Action::Stack, Action::Log, Action::Filter, Action::Sort, Action::Copy];
+    const NOUN: &'static str = "ranks";
+    const EMPTY: &'static str = "No process on this host has NCCL process groups";
+
+    fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
+        app.host.jobs.lines.iter().enumerate().collect()
+    }
+
+    fn key(&self) -> ProcessKey {
+        self.rank.process
+    }
+
+    fn has_key(&self, key: &ProcessKey) -> bool {
+        self.rank.process == *key
+    }
+
+    /// A rank opens from [`RanksScreen`], which knows its process.
+    fn act(&self, _: usize, _: Action) -> Effect {
+        Effect::Ignored
+    }
+
+    fn hidden(rows: &[(usize, &Self)]) -> Hidden {
+        let mut hidden = Hidden::default();
+        let mut jobs = rows.iter().map(|(_, line)| &line.job);
+        let first = jobs.next();
+        if jobs.all(|job| Some(job) == first)
+            && let Some(column) = job_column()
+        {
+            hidden.hide(column);
+        }
+        hidden
+    }
+}
+
+#[derive(Default)]
+pub struct RanksScreen {
+    list: ListScreen<RankLine>,
+}
+
+impl RanksScreen {
+    /// Returns the areas of the table, and of the text below it.
+    fn areas(app: &App, area: Rect) -> [Rect; 2] {
+        let rows = u16::try_from(app.host.jobs.lines.len() + 2).unwrap_or(u16::MAX);
+        // A small pane shows the table only.
+        let text = area.height.saturating_sub(rows).min(area.height / 2);
+        Layout::vertical([Constraint::Fill(1), Constraint::Length(text)]).areas(area)
+    }
+
+    /// Returns what else is known: equal stacks, warnings, and the groups of the rank under the cursor.
+    fn lines(&self, app: &App, width: u16) -> Vec<(String, Role)> {
+        let mut lines = Vec::new();
+        for note in notes(&app.host.jobs) {
+            let wrapped = wrap_words(&note, usize::from(width.max(20)));
+            lines.extend(wrapped.into_iter().map(|line| (line, Role::Text)));
+        }
+        let selected = self.list.selected(app);
+        let reading = selected.and_then(|line| {
+            let process = line.rank.process;
+            app.host.frame.ranks.iter().find(|reading| reading.process == process)
+        });
+        if let (Some(line), Some(reading)) = (selected, reading) {
+            if !lines.is_empty() {
+                lines.push((String::new(), Role::Text));
+            }
+            lines.push((format!("Groups of rank {}", line.rank.rank), Role::Title));
+            let groups = groups_text(reading, width, &app.ui.theme.glyphs);
+            lines.extend(groups.lines().map(|line| (line.to_owned(), Role::Text)));
+        }
+        lines
+    }
+}
+
+impl Screen for RanksScreen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let [table, below] = Self::areas(app, area);
+        self.list.draw(app, table, buffer);
+        let inner = margin(below);
+        put_lines(buffer, inner, self.lines(app, inner.width).iter(), &app.ui.theme);
+    }
+
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
+        match action {
+            Action::Ranks => Effect::Done,
+            Action::Open => match self.process(app) {
+                Some(row) => Effect::Open(Box::new(ProcessScreen::new(row.id()))),
+                None => Effect::Message("This rank has no process on this host".into()),
+            },
+            action => self.list.act(action, app, Self::areas(app, body)[0]),
+        }
+    }
+
+    fn type_key(&mut self, key: KeyEvent) -> bool {
+        self.list.type_key(key)
+    }
+
+    fn follow(&mut self, app: &App) {
+        self.list.follow(app);
+    }
+
+    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
+        let [table, _] = Self::areas(app, body);
+        if table.contains(at) { self.list.click(app, at, table) } else { Hit::Nothing }
+    }
+
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        let process = self.list.selected(app)?.rank.process;
+        app.host.processes.all_rows.iter().find(|row| row.id().key == process)
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        let theme = &app.ui.theme;
+        Some(Copied::new("the table of ranks", &text(&app.host, 160, &theme.glyphs, &theme.zone)))
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        self.list.footer()
+    }
+
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        self.list.has_use_for(action, app)
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}
