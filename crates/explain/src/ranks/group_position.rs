@@ -112,12 +112,12 @@ impl GroupPosition {
             && self.called.is_some_and(|n| enqueued.and_then(|e| e.checked_add(1)) == Some(n))
     }
 
-    /// Returns true if nothing has changed since `earlier`: no call, no completion.
+    /// Returns true if nothing has changed since `earlier`: no call, no completion. Times of calls are converted from
+    /// another clock at each reading, so they differ by some nanoseconds.
     pub(super) fn is_unchanged(&self, earlier: &Self) -> bool {
         let figures = |p: &Self| {
             let seq = |work: &Option<Work>| work.as_ref().map(|work| work.seq);
-            let oldest =
-                |work: &Option<PendingWork>| work.as_ref().map(|w| (w.work.seq, w.called_ns));
+            let oldest = |work: &Option<PendingWork>| work.as_ref().map(|w| w.work.seq);
             (p.called, p.called_p2p, seq(&p.completed), oldest(&p.collective), oldest(&p.p2p))
         };
         self.group == earlier.group && figures(self) == figures(earlier)
