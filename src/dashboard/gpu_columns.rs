@@ -10,7 +10,7 @@ use gputop_model::units::{Bytes, Millis};
 use jiff::tz::TimeZone;
 
 use crate::dashboard::emphasis::Emphasis;
-use crate::dashboard::holders::HolderReadings;
+use crate::dashboard::host_state::HostState;
 use crate::dashboard::rows::{ProcessRow, full_in};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::{Align, Cell, Column};
@@ -22,14 +22,16 @@ pub struct GpuRow {
     frame: Arc<Frame>,
     gpu: usize,
     mig: Option<usize>,
-    /// A note about a memory holder that is growing on this GPU, if any.
+    /// What the rank on this GPU does, if it waits or holds up others.
+    rank: Option<GpuNote>,
+    /// A note about memory that is growing on this GPU, if any.
     growth: Option<String>,
 }
 
 impl GpuRow {
     /// Returns a row for each GPU in NVML order, each followed by its MIG instances.
     pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
-        let row = |gpu, mig| Self { frame: Arc::clone(frame), gpu, mig, growth: None };
+        let row = |gpu, mig| Self { frame: Arc::clone(frame), gpu, mig, rank: None, growth: None };
         frame
             .gpus
             .iter()
@@ -42,16 +44,14 @@ impl GpuRow {
     }
 
     /// Returns the GPU rows of a frame, including notes that need data from outside the frame.
-    pub fn with_growth(
-        frame: &Arc<Frame>,
-        holders: &HolderReadings,
-        processes: &[ProcessRow],
-    ) -> Vec<Self> {
+    pub fn of_host(host: &HostState) -> Vec<Self> {
+        let frame = &host.frame;
         let mut rows = Self::of_frame(frame);
         for row in &mut rows {
-            let growth = holders.growth_note(row.gpu(), frame);
-            let full_soon = || full_soon(processes, row.gpu());
+            let growth = host.holders.growth_note(row.gpu(), frame);
+            let full_soon = || full_soon(&host.processes.all_rows, row.gpu());
             row.growth = growth.or_else(|| Some(format!("full in ~{}", span_text(full_soon()?))));
+            row.rank = host.jobs.note(row.gpu().index).filter(|_| !host.is_rewound());
         }
         rows
     }
@@ -166,6 +166,15 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
     // Growth, such as `full in ~9s`, says more than that the GPU is nearly full.
     let is_useful = |note: &GpuNote| row.growth.is_none() || note.text != NEARLY_FULL_NOTE;
     let first = notes(row.gpu(), &row.frame).into_iter().find(is_useful);
+    if let Some(rank) = &row.rank
+        && first.as_ref().is_none_or(|note| note.emphasis != Emphasis::Bad)
+    {
+        let growth = row.growth.iter().map(String::as_str);
+        let others = growth.chain(first.iter().map(|note| &*note.text));
+        let text: Vec<&str> = std::iter::once(&*rank.text).chain(others).collect();
+        let is_alone = text.len() == 1;
+        return Cell::new(text.join(", "), if is_alone { rank.emphasis } else { Emphasis::Warn });
+    }
     match (first, &row.growth) {
         (Some(note), _) if note.emphasis == Emphasis::Bad => Cell::new(note.text, note.emphasis),
         (Some(note), Some(growth)) => Cell::new(format!("{growth}, {}", note.text), Emphasis::Warn),
@@ -176,6 +185,7 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
 }
 
 /// A message about a GPU.
+#[derive(Debug, Clone)]
 pub struct GpuNote {
     pub text: String,
     pub emphasis: Emphasis,

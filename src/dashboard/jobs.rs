@@ -12,7 +12,9 @@ use gputop_model::process_group::RankReading;
 use gputop_model::reading::{Missing, Reading, Reason};
 use gputop_model::units::{Millis, Mono};
 
+use super::emphasis::Emphasis;
 use super::exited::{ExitedProcess, ExitedProcesses};
+use super::gpu_columns::GpuNote;
 use super::incidents::Incidents;
 use super::rank_columns::RankLine;
 
@@ -66,21 +68,25 @@ impl Jobs {
         self.reports.iter().flat_map(|report| &report.verdicts)
     }
 
-    /// Returns the job and the row of a process that is a rank.
-    pub fn of_process(&self, process: ProcessKey) -> Option<(&JobReport, &RankRow)> {
-        self.reports.iter().find_map(|report| {
-            let row = report.ranks.iter().find(|rank| rank.process == process)?;
-            Some((report, row))
-        })
+    /// Returns what the rank on a GPU does, if it waits or holds up others.
+    pub(super) fn note(&self, gpu: u32) -> Option<GpuNote> {
+        let on_gpu = self.lines.iter().filter(|line| line.rank.gpu == Some(gpu));
+        let states = on_gpu.map(|line| &line.rank.state);
+        let state = states.max_by_key(|state| matches!(state, RankState::Waits { .. }))?;
+        let emphasis = match state {
+            RankState::Runs | RankState::NotReadYet | RankState::NotReadable(_) => return None,
+            RankState::Waits { .. } => Emphasis::Normal,
+            _ => Emphasis::Warn,
+        };
+        Some(GpuNote { text: state.to_string(), emphasis })
     }
 
-    /// Returns what a rank does, if it waits or holds up others.
-    pub fn note(&self, process: ProcessKey) -> Option<String> {
-        let (_, row) = self.of_process(process)?;
-        match row.state {
-            RankState::Runs | RankState::NotReadYet | RankState::NotReadable(_) => None,
-            _ => Some(row.state.to_string()),
-        }
+    /// Returns the process of a rank that the most important verdict names.
+    pub fn culprit(&self) -> Option<ProcessKey> {
+        let report = self.reports.first()?;
+        let culprits = &report.verdicts.first()?.culprits;
+        let is_named = |rank: &&RankRow| culprits.contains(&rank.rank);
+        report.ranks.iter().find(is_named).map(|rank| rank.process)
     }
 
     pub(super) fn clear(&mut self) {

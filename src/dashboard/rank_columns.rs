@@ -128,7 +128,7 @@ fn collective(line: &RankLine, _: &TimeZone) -> Cell {
 
 /// Formats a collective as `ALLREDUCE #30`, or `#30` if its operation is not known.
 pub fn work_text(work: &Work) -> String {
-    format!("{} #{}", work.operation, work.seq).trim_start().to_owned()
+    format!("{} #{}", work.operation_name(), work.seq).trim_start().to_owned()
 }
 
 fn elements(line: &RankLine, _: &TimeZone) -> Cell {

@@ -229,6 +229,14 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
     guide.map_or_else(|| nothing_happened(app), guidance)
 }
 
+/// Returns the action of the key that the status line names.
+pub fn status_action(app: &App, unread: &[&ListedIncident], screen: &dyn Screen) -> Option<Action> {
+    match status(app, unread, screen) {
+        Status::Text(_, _, action) => action,
+        Status::Incident(_) => Some(Action::Why),
+    }
+}
+
 fn link_status<'a>(app: &App) -> Option<Status<'a>> {
     let Some(Link::Lost { why, asks, again_in, .. }) = &app.host.link else { return None };
     let text = match (asks, again_in.0) {

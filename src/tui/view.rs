@@ -37,6 +37,7 @@ use super::signal_targets::{self, Target, targets};
 use super::theme::Role;
 use super::widgets::cells::{put_line, replace_non_ascii};
 use super::{chrome, copy_text};
+use crate::dashboard::dangers::dangers;
 use crate::dashboard::filter::Filter;
 use crate::dashboard::groups::Grouping;
 use crate::dashboard::incidents::{ListedIncident, news};
@@ -232,7 +233,7 @@ impl View {
             Action::Stack => self.read_stack(app),
             Action::Log => self.open_log(app),
             Action::Watch => self.name_log(app),
-            Action::Ranks => Effect::Open(Box::new(RanksScreen::default())),
+            Action::Ranks => self.open_ranks(app),
             Action::Unread => Effect::Open(Box::new(Unreadable::default())),
             Action::Why => self.explain(app),
             Action::Incidents => self.list_incidents(),
@@ -435,6 +436,16 @@ impl View {
     /// Returns the process row under the cursor, or the reason why there is none.
     fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
         chrome::process_under_cursor(self.top(), app).ok_or_else(|| NO_PROCESS.to_owned())
+    }
+
+    /// Opens the ranks, with the cursor on the one that holds up the others, or else on the process under the cursor.
+    fn open_ranks(&self, app: &App) -> Effect {
+        if app.host.jobs.lines.is_empty() {
+            return Effect::Message("no process on this host has NCCL process groups".to_owned());
+        }
+        let selected = || Some(self.process(app).ok()?.id().key);
+        let process = app.host.jobs.culprit().or_else(selected);
+        Effect::Open(Box::new(RanksScreen::at(process)))
     }
 
     fn open_memory(&mut self, app: &mut App) -> Effect {
@@ -647,9 +658,10 @@ impl View {
         Parts { header, totals, status, body }
     }
 
-    /// Returns true if there is an unread incident or a stop of the tour.
+    /// Returns true if there is an unread incident, a present danger or a stop of the tour.
     fn has_news(&self, app: &App) -> bool {
-        !self.unread(app).is_empty() || chrome::short_tour_text(app).is_some()
+        let is_danger = || dangers(&app.host).iter().any(|danger| danger.is_imminent);
+        !self.unread(app).is_empty() || is_danger() || chrome::short_tour_text(app).is_some()
     }
 
     /// Returns the body area: `area` without the lines around it.
@@ -752,7 +764,11 @@ impl View {
             return hit.map(|hint| hint.action);
         }
         if self.parts(app, area).status.contains(position) {
-            let effect = news(self.unread(app)).cloned().map_or(Effect::Done, Effect::Explain);
+            let incident = || news(self.unread(app)).cloned().map_or(Effect::Done, Effect::Explain);
+            let effect = match chrome::status_action(app, &self.unread(app), self.top()) {
+                Some(Action::Ranks) => self.open_ranks(app),
+                _ => incident(),
+            };
             self.perform(effect, app);
             return None;
         }

@@ -94,6 +94,14 @@ pub struct PendingWork {
     pub called_ns: u64,
 }
 
+impl Work {
+    /// Returns the name of the operation as users know it: `ALLGATHER` for PyTorch's `_ALLGATHER_BASE`.
+    pub fn operation_name(&self) -> &str {
+        let name = self.operation.trim_start_matches('_');
+        name.strip_suffix("_BASE").unwrap_or(name)
+    }
+}
+
 impl PendingWork {
     /// Returns the time of the call.
     pub fn called_at(&self) -> Mono {

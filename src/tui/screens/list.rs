@@ -73,6 +73,11 @@ impl<R: ListRow> ListScreen<R> {
         Self { subject, selected: None, sort: None, inverted: false, filter: TextField::default() }
     }
 
+    /// Moves the cursor to the row with this key. `None` is the first row.
+    pub fn with_cursor(self, selected: Option<R::Key>) -> Self {
+        Self { selected, ..self }
+    }
+
     pub fn selected<'a>(&'a self, app: &'a App) -> Option<&'a R> {
         let rows = self.rows(app);
         rows.get(self.cursor(&rows)).map(|(_, row)| *row)

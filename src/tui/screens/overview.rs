@@ -325,8 +325,7 @@ impl Screen for Overview {
             let process = self.process(app);
             return small_overview::draw(app, self.selected_gpu(app), process, area, buffer);
         }
-        let rows =
-            GpuRow::with_growth(&app.host.frame, &app.host.holders, &app.host.processes.all_rows);
+        let rows = GpuRow::of_host(&app.host);
         let layout = Self::layout(app, rows.len(), area);
         let on_gpu = self.process_cursor(app).is_none();
         let (at, offset) = self.gpu_rows(app, &rows, layout.gpus);
@@ -436,13 +435,17 @@ impl Screen for Overview {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        let needs_incident = matches!(action, Action::Incidents | Action::Why);
-        !needs_incident || app.host.shown_incidents().next().is_some()
+        match action {
+            Action::Incidents | Action::Why => app.host.shown_incidents().next().is_some(),
+            Action::Ranks => !app.host.jobs.lines.is_empty(),
+            _ => true,
+        }
     }
 
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Open,
+            Action::Ranks,
             Action::Holders,
             Action::Memory,
             Action::Why,

@@ -87,6 +87,11 @@ pub struct RanksScreen {
 }
 
 impl RanksScreen {
+    /// Returns the screen with the cursor on the rank of this process, if it is one.
+    pub fn at(process: Option<ProcessKey>) -> Self {
+        Self { list: ListScreen::default().with_cursor(process) }
+    }
+
     /// Returns the areas of the table, and of the text below it.
     fn areas(app: &App, area: Rect) -> [Rect; 2] {
         let rows = u16::try_from(app.host.jobs.lines.len() + 2).unwrap_or(u16::MAX);

@@ -175,7 +175,7 @@ impl Verdict {
         if theirs.operation == usual.operation {
             write!(f, " with {} elements, others with {}", size(theirs), size(usual))
         } else {
-            write!(f, ", others {}", usual.operation)
+            write!(f, ", others {}", usual.operation_name())
         }
     }
 }
@@ -246,7 +246,7 @@ struct Name<'a>(&'a Work);
 
 impl Display for Name<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0.operation.as_str() {
+        match self.0.operation_name() {
             "" => write!(f, "collective #{}", self.0.seq),
             operation => write!(f, "{operation} #{}", self.0.seq),
         }

@@ -88,11 +88,16 @@ impl StackPlace {
         let bounded = |text: &str| visible(text.as_bytes(), MAX_NAME_CHARS);
         Some(Self {
             activity: Activity::of(frames),
-            function: bounded(&frame.function),
+            function: bounded(function_name(&frame.function)),
             file: bounded(frame.file_name()),
             line: frame.line,
         })
     }
+}
+
+/// Returns the name of a function without the functions around it: `sleep` for `run.<locals>.sleep`.
+fn function_name(qualified: &str) -> &str {
+    qualified.rsplit(".<locals>.").next().unwrap_or(qualified)
 }
 
 /// Formats the place as `train.py:88`.
@@ -112,5 +117,5 @@ pub(super) fn calls(stack: &PythonStack) -> Vec<String> {
     let users = frames.iter().position(|frame| frame.is_users());
     let inner = frames.iter().take(users.unwrap_or(frames.len()).min(MAX_CALLS - 1));
     let shown = inner.chain(users.and_then(|at| frames.get(at)));
-    shown.map(|frame| visible(frame.function.as_bytes(), MAX_NAME_CHARS)).collect()
+    shown.map(|frame| visible(function_name(&frame.function).as_bytes(), MAX_NAME_CHARS)).collect()
 }
