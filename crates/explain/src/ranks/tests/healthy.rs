@@ -171,6 +171,19 @@ fn a_slow_rank_has_not_skipped_a_collective() {
 }
 
 #[test]
+fn a_rank_that_is_read_earlier_has_not_skipped_a_collective() {
+    let step = |n: u64| Collective { called: vec![n * 500; 4], completed: n * 500 + 1 };
+    let job: Vec<_> = (0..300).map(step).collect();
+    let mut watch = JobWatch::default();
+    for now in (2000..100_000).step_by(1000) {
+        let mut ranks = reading(4, &job, now, 0);
+        ranks[1] = reading(4, &job, now - 900, 0).remove(1);
+        let reports = watch.observe(Mono(now), &ranks);
+        assert_eq!(reports[0].offsets, []);
+    }
+}
+
+#[test]
 fn replays_of_a_captured_graph_show_nothing() {
     let ranks = ranks(4, |number, rank| {
         let rank = rank.group("dp", &all(4), 30);
