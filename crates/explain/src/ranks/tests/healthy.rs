@@ -158,6 +158,14 @@ fn warns_of_a_rank_that_has_skipped_a_collective() {
 }
 
 #[test]
+fn ranks_that_have_finished_need_no_warning() {
+    let ranks =
+        ranks(4, |number, rank| rank.group("dp", &all(4), if number == 1 { 29 } else { 30 }));
+    let times: Vec<u64> = (0..60).map(|second| second * 1000).collect();
+    assert_eq!(look(&ranks, &times)[0].offsets, []);
+}
+
+#[test]
 fn a_slow_rank_has_not_skipped_a_collective() {
     // Rank 1 calls a second after the others in each step of a little more, so it is behind at most looks.
     let mut free = 0;

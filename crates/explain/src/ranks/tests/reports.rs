@@ -457,9 +457,18 @@ fn numbers_of_two_kinds_are_not_compared() {
     // Rank 0 is inside #35, so it does not hold up #30.
     let later = ranks(2, |number, rank| match number {
         0 => rank.group("tp", &all(2), 34).inside(),
-        _ => rank.group("tp", &all(2), 29).waits(30),
+        _ => rank.group("tp", &all(2), 35).waits(30),
     });
     assert_eq!(sentences(&look(&later, &[0, 1000, 20_000])), [""; 0]);
+}
+
+#[test]
+fn a_group_is_the_same_with_and_without_a_list_of_members() {
+    let ranks = change(one_behind(4, 1), 1, |mut rank| {
+        rank.groups()[0].members = None;
+        rank
+    });
+    assert_eq!(say(&ranks), say(&one_behind(4, 1)));
 }
 
 #[test]
