@@ -1,5 +1,6 @@
 //! Tests with readings of small jobs. Each test looks twice, two seconds apart, unless it says otherwise.
 
+mod frozen;
 mod generated;
 mod healthy;
 mod reports;
