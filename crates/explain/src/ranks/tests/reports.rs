@@ -326,6 +326,16 @@ fn a_rank_that_disappears_has_no_process() {
     let reports = watch.observe(Mono(2000), &rest);
     assert_eq!(sentences(&reports), ["3 ranks wait for rank 1 for 41 s: it has no process"]);
     assert_eq!(reports[0].ranks[1].state.to_string(), "no process");
+    // The same with an empty reading of the exited process.
+    let mut exited = rank(1).exited("exited with 1", None).later(2500);
+    exited.reading = RankReading { process: exited.reading.process, ..RankReading::default() };
+    for groups in [Reading::default(), Vec::new().into()] {
+        exited.reading.groups = groups;
+        let mut ranks = at(2500, &ranks);
+        ranks[1] = exited.clone();
+        let said = sentences(&watch.observe(Mono(2500), &ranks));
+        assert_eq!(said, ["3 ranks wait for rank 1 for 41 s: it exited with 1"]);
+    }
     // If the whole host disappears, nothing is known about its processes.
     assert_eq!(watch.observe(Mono(3000), &[]), []);
 }
