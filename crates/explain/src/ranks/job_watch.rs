@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gputop_model::process::ProcessKey;
-use gputop_model::units::{Millis, Mono};
+use gputop_model::units::Mono;
 
 use super::constant_offset::OffsetWatch;
 use super::decision::decide;
@@ -22,7 +22,6 @@ const TICK_MS: u64 = 10;
 pub struct JobWatch {
     tracks: BTreeMap<TrackKey, RankTrack>,
     memories: BTreeMap<JobKey, JobMemory>,
-    last_look: Option<Mono>,
 }
 
 type TrackKey = (Arc<str>, ProcessKey);
@@ -49,8 +48,6 @@ impl JobWatch {
     /// Returns a report for each job. `ranks` are all processes that may be ranks, at one time; `now` is a clock of the
     /// caller, which is not compared with any time in `ranks`.
     pub fn observe(&mut self, now: Mono, ranks: &[RankObservation]) -> Vec<JobReport> {
-        let look = self.last_look.map_or(Millis(0), |last| now.since(last));
-        self.last_look = Some(now);
         let mut seen = BTreeSet::new();
         for observation in ranks {
             let key = (observation.host.clone(), observation.reading.process);
@@ -67,7 +64,7 @@ impl JobWatch {
                 offsets: OffsetWatch::default(),
                 moved_at: now,
             });
-            memory.report(now, look, key, &members)
+            memory.report(now, key, &members)
         });
         reports.collect()
     }
@@ -93,17 +90,11 @@ impl JobWatch {
 }
 
 impl JobMemory {
-    fn report(
-        &mut self,
-        now: Mono,
-        look: Millis,
-        job: JobKey,
-        members: &JobMembers<'_>,
-    ) -> JobReport {
+    fn report(&mut self, now: Mono, job: JobKey, members: &JobMembers<'_>) -> JobReport {
         let tracks: BTreeMap<_, _> = members.ranks.iter().map(|(r, (_, t))| (*r, *t)).collect();
         let calls = tracks.values().map(|track| track.calls).max().unwrap_or(0);
         if calls > 0 {
-            self.interval.add(calls, now.since(self.moved_at), look);
+            self.interval.add(calls, now.since(self.moved_at));
             self.moved_at = now;
         }
         let view = JobView::new(&tracks, members.has_unread_processes);

@@ -86,7 +86,10 @@ impl RankTrack {
             self.store = Some(visible(store.as_bytes(), MAX_STORE_CHARS).into());
         }
         self.calls = 0;
+        let is_exited = matches!(self.status, ProcessStatus::Exited(_));
         match &reading.groups {
+            // Keep the last positions of a process that has exited.
+            Reading::Value(groups) if is_exited && groups.is_empty() => {}
             Reading::Value(_) => self.move_to(now, reading),
             Reading::Missing(missing) => self.missing = Some(missing.clone()),
         }

@@ -1,11 +1,12 @@
 //! Tests with readings of small jobs. Each test looks twice, two seconds apart, unless it says otherwise.
 
+mod frozen;
 mod generated;
 mod healthy;
 mod reports;
 
 use gputop_model::process::ProcessKey;
-use gputop_model::process_group::{PendingWork, ProcessGroup, Work};
+use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
 use gputop_model::reading::{Reading, Reason};
 use gputop_model::stack::{PythonStack, StackFrame, StackThread};
 use gputop_model::units::Mono;

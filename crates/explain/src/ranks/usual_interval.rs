@@ -8,8 +8,8 @@ const MAX_SAMPLES: usize = 256;
 /// Maximum weight of a sample, so that compiling for minutes is soon forgotten.
 const MAX_WEIGHT: Millis = Millis(30_000);
 
-/// Recent intervals between collectives. The median is weighted by time: a step with 100 collectives in a second and
-/// 12 s without any has an interval of 12 s. One long checkpoint among short steps changes nothing.
+/// Recent intervals between collectives. The median is weighted by time, so that bursts do not hide the long intervals
+/// between them. One long checkpoint among short steps changes nothing.
 #[derive(Debug, Default)]
 pub(super) struct UsualInterval {
     /// Interval between collectives, and its weight.
@@ -17,14 +17,10 @@ pub(super) struct UsualInterval {
 }
 
 impl UsualInterval {
-    /// Adds what a look showed: `calls` since the last look at which the job moved, which was `quiet` ago. The previous
-    /// look was `look` ago.
-    pub(super) fn add(&mut self, calls: u64, quiet: Millis, look: Millis) {
-        if calls == 0 {
-            return;
-        }
-        // The calls were made after the previous look.
-        let interval = (quiet.0 / calls).max(quiet.0.saturating_sub(look.0));
+    /// Adds the calls since the last look at which the job moved, which was `quiet` ago. If one rank comes early to a
+    /// step, its call is seen alone, after the whole interval.
+    pub(super) fn add(&mut self, calls: u64, quiet: Millis) {
+        let Some(interval) = quiet.0.checked_div(calls) else { return };
         self.samples.push_back((Millis(interval), quiet.min(MAX_WEIGHT)));
         if self.samples.len() > MAX_SAMPLES {
             self.samples.pop_front();

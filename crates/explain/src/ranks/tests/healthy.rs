@@ -158,6 +158,14 @@ fn warns_of_a_rank_that_has_skipped_a_collective() {
 }
 
 #[test]
+fn ranks_that_have_finished_need_no_warning() {
+    let ranks =
+        ranks(4, |number, rank| rank.group("dp", &all(4), if number == 1 { 29 } else { 30 }));
+    let times: Vec<u64> = (0..60).map(|second| second * 1000).collect();
+    assert_eq!(look(&ranks, &times)[0].offsets, []);
+}
+
+#[test]
 fn a_slow_rank_has_not_skipped_a_collective() {
     // Rank 1 calls a second after the others in each step of a little more, so it is behind at most looks.
     let mut free = 0;
@@ -168,6 +176,19 @@ fn a_slow_rank_has_not_skipped_a_collective() {
     };
     let job: Vec<_> = (0..300).map(step).collect();
     assert_eq!(watch(4, &job, 290_000, 0), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_rank_that_is_read_earlier_has_not_skipped_a_collective() {
+    let step = |n: u64| Collective { called: vec![n * 500; 4], completed: n * 500 + 1 };
+    let job: Vec<_> = (0..300).map(step).collect();
+    let mut watch = JobWatch::default();
+    for now in (2000..100_000).step_by(1000) {
+        let mut ranks = reading(4, &job, now, 0);
+        ranks[1] = reading(4, &job, now - 900, 0).remove(1);
+        let reports = watch.observe(Mono(now), &ranks);
+        assert_eq!(reports[0].offsets, []);
+    }
 }
 
 #[test]

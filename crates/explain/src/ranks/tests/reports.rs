@@ -326,6 +326,16 @@ fn a_rank_that_disappears_has_no_process() {
     let reports = watch.observe(Mono(2000), &rest);
     assert_eq!(sentences(&reports), ["3 ranks wait for rank 1 for 41 s: it has no process"]);
     assert_eq!(reports[0].ranks[1].state.to_string(), "no process");
+    // The same with an empty reading of the exited process.
+    let mut exited = rank(1).exited("exited with 1", None).later(2500);
+    exited.reading = RankReading { process: exited.reading.process, ..RankReading::default() };
+    for groups in [Reading::default(), Vec::new().into()] {
+        exited.reading.groups = groups;
+        let mut ranks = at(2500, &ranks);
+        ranks[1] = exited.clone();
+        let said = sentences(&watch.observe(Mono(2500), &ranks));
+        assert_eq!(said, ["3 ranks wait for rank 1 for 41 s: it exited with 1"]);
+    }
     // If the whole host disappears, nothing is known about its processes.
     assert_eq!(watch.observe(Mono(3000), &[]), []);
 }
@@ -423,6 +433,64 @@ fn a_rank_that_goes_on_does_not_wait() {
         assert_eq!(sentences(&reports), [""; 0]);
         assert!(reports[0].ranks.iter().all(|rank| rank.state == RankState::Runs));
     }
+}
+
+#[test]
+fn ranks_that_advance_do_not_wait() {
+    // Rank 0 runs 12 s ahead of its GPU, and rank 1 is even later. Both go on.
+    let mut watch = JobWatch::default();
+    for ms in [0, 1000, 2000, 3000] {
+        let step = ms / 1000;
+        let ranks = ranks(2, |number, rank| {
+            let oldest = work(100 + step, "ALLREDUCE", SIZE);
+            match number {
+                0 => rank.group("dp", &all(2), 150 + step).pending(oldest, 12.0 - step as f64),
+                _ => rank.group("dp", &all(2), 90 + step),
+            }
+        });
+        let ranks: Vec<_> = ranks.iter().map(|rank| rank.later(ms)).collect();
+        assert_eq!(sentences(&watch.observe(Mono(ms), &ranks)), [""; 0]);
+    }
+}
+
+#[test]
+fn numbers_of_two_kinds_are_not_compared() {
+    // The newest point-to-point operation is #29, and the newest collective #30.
+    let pipeline = ranks(2, |number, mut rank| {
+        rank = rank.group("pp", &all(2), 30);
+        let group = &mut rank.groups()[0];
+        group.called_p2p = 29.into();
+        group.enqueued = Some(work(29, "SEND", 64));
+        if number == 0 { rank } else { rank.waits(30) }
+    });
+    assert_eq!(sentences(&look(&pipeline, &[0, 1000, 20_000])), [""; 0]);
+    // Rank 0 is inside #35, so it does not hold up #30.
+    let later = ranks(2, |number, rank| match number {
+        0 => rank.group("tp", &all(2), 34).inside(),
+        _ => rank.group("tp", &all(2), 35).waits(30),
+    });
+    assert_eq!(sentences(&look(&later, &[0, 1000, 20_000])), [""; 0]);
+}
+
+#[test]
+fn a_group_is_the_same_with_and_without_a_list_of_members() {
+    let ranks = change(one_behind(4, 1), 1, |mut rank| {
+        rank.groups()[0].members = None;
+        rank
+    });
+    assert_eq!(say(&ranks), say(&one_behind(4, 1)));
+}
+
+#[test]
+fn a_circle_with_a_busy_rank_may_be_none() {
+    let circle = ranks(2, |number, rank| {
+        let a = rank.group("a", &all(2), 29);
+        let a = if number == 0 { a.waits(30) } else { a }.group("b", &all(2), 29);
+        if number == 0 { a } else { a.waits(30) }
+    });
+    let expected = "rank 0 (group a) and rank 1 (group b) wait for each other for 41 s";
+    assert_eq!(say(&circle), [expected]);
+    assert_eq!(say(&change(circle, 1, |rank| rank.stack(SAVE))), [""; 0]);
 }
 
 #[test]
