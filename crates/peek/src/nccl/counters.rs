@@ -9,6 +9,7 @@
 //! if a single distance fits.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use super::status::MAX_SEQ;
 use crate::memory::view::View;
@@ -43,6 +44,15 @@ pub struct Counters {
     pub called_p2p: u64,
     /// Number of the group among those that the process created.
     pub local_id: u64,
+}
+
+impl Counters {
+    /// Returns the numbers that a work can have. Up to torch 2.5, a point-to-point operation has the number of the last
+    /// collective, which may be 0.
+    pub fn seqs(self) -> RangeInclusive<u64> {
+        let first = u64::from(self.called_p2p == 0);
+        first..=self.called.max(self.called_p2p)
+    }
 }
 
 /// A group whose counters are searched.

@@ -30,11 +30,14 @@ mod search;
 mod status;
 mod store;
 mod strings;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod works;
 
 pub use self::failure::Failure;
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use gputop_model::process_group::RankReading;
@@ -56,7 +59,7 @@ use crate::memory::{Memory, MemoryError, Range};
 const MAX_GROUPS: usize = 512;
 /// Maximum number of consecutive searches for a group that was refused, because it may have been in creation.
 const MAX_INCOMPLETE_SEARCHES: u8 = 3;
-/// Maximum number of times that a group is read while its counters change.
+/// Maximum number of times that a group is read while it changes. A group that is refused may be changing too.
 const MAX_TRIES: usize = 10;
 
 /// A process that uses NCCL through PyTorch, and its process groups.
@@ -104,7 +107,11 @@ impl<M: Memory> ProcessGroups<M> {
 
     fn locate(memory: M, process: ProcessKey) -> Result<Self, Failure> {
         let classes = Classes::find(&memory, &memory.maps()?)?;
-        Ok(Self {
+        Ok(Self::with_classes(memory, process, classes))
+    }
+
+    fn with_classes(memory: M, process: ProcessKey, classes: Classes) -> Self {
+        Self {
             memory,
             process,
             proc_root: None,
@@ -114,7 +121,7 @@ impl<M: Memory> ProcessGroups<M> {
             distance: None,
             refused: None,
             incomplete_searches: 0,
-        })
+        }
     }
 
     /// Returns true if the process may have created a group that the last search did not find. Cheap enough to call before
@@ -187,24 +194,37 @@ impl<M: Memory> ProcessGroups<M> {
         let mut left: Vec<usize> = (0..self.groups.len()).collect();
         let (mut read, mut replaced) = (Vec::new(), Vec::new());
         let mut refused = self.refused.unwrap_or("no process group found");
-        for _ in 0..MAX_TRIES {
+        for attempt in 1..=MAX_TRIES {
             let (parsed, is_same) = self.read_once(&left, now)?;
-            let mut changed = Vec::new();
+            let mut again = Vec::new();
             for ((index, parsed), is_same) in left.into_iter().zip(parsed).zip(is_same) {
                 match parsed {
-                    _ if !is_same => changed.push(index),
-                    Ok(group) => read.push((index, group)),
-                    Err(stop) => {
+                    // What cannot be read may be changing, too.
+                    Ok(found) if is_same && (found.is_complete() || attempt == MAX_TRIES) => {
+                        read.push((index, found));
+                    }
+                    Err(Stop::Replaced) if is_same => replaced.push(index),
+                    Err(stop) if is_same => {
                         refused = reason(stop);
-                        replaced.extend((stop == Stop::Replaced).then_some(index));
+                        again.push(index);
+                    }
+                    _ => {
+                        refused = "the process group changed during every read";
+                        again.push(index);
                     }
                 }
             }
-            left = changed;
+            left = again;
             if left.is_empty() {
                 break;
             }
-            refused = "the process group changed during every read";
+        }
+        if !left.is_empty() {
+            // The counters may be elsewhere, if they were found among numbers that changed.
+            self.distance = None;
+        }
+        if !replaced.is_empty() && read.is_empty() {
+            refused = reason(Stop::Replaced);
         }
         let reading = self.reading(read, refused, now);
         self.remove(&replaced);
@@ -271,10 +291,11 @@ impl<M: Memory> ProcessGroups<M> {
         now: Instants,
     ) -> RankReading {
         read.sort_by_cached_key(|(_, reading)| (reading.local_id, order(&reading.group.name)));
-        let largest = read.iter().rev().max_by_key(|(_, reading)| reading.group.size);
-        let store =
-            largest.and_then(|(index, _)| self.groups.get(*index)?.identity().store.clone());
-        let largest = largest.map(|(_, reading)| &reading.group);
+        let mut by_size: Vec<_> = read.iter().collect();
+        by_size.sort_by_key(|(_, reading)| Reverse(reading.group.size));
+        let store = |(index, _): &&(usize, _)| self.groups.get(*index)?.identity().store.clone();
+        let store = by_size.iter().copied().find_map(|read| store(&read));
+        let largest = by_size.first().map(|(_, reading)| &reading.group);
         let reading = RankReading {
             process: self.process,
             at: now.mono(),
