@@ -23,6 +23,7 @@ mod classes;
 mod copies;
 mod counters;
 mod failure;
+mod group;
 mod identity;
 mod legacy;
 mod nccl2;
@@ -45,8 +46,8 @@ use gputop_model::{Missing, ProcessKey, Reading, Reason};
 
 use self::classes::AddressSpace;
 use self::copies::{Copies, Parsed, Stop};
-use self::counters::{Distance, Sample, find_distance};
-use self::identity::Identity;
+use self::counters::{Distance, find_distance};
+use self::group::Group;
 use self::legacy::{GroupReading, Legacy, Vtables};
 use self::nccl2::Nccl2;
 use self::search::{Classes, Hit, Search};
@@ -77,12 +78,6 @@ pub struct ProcessGroups<M> {
     refused: Option<&'static str>,
     /// Number of consecutive searches that may have missed a group.
     incomplete_searches: u8,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Group {
-    Legacy(Box<Legacy>),
-    Nccl2(Box<Nccl2>),
 }
 
 impl ProcessGroups<Live> {
@@ -125,7 +120,8 @@ impl<M: Memory> ProcessGroups<M> {
     }
 
     /// Returns true if the process may have created a group that the last search did not find. Cheap enough to call before
-    /// every reading. [`search`](Self::search) is not, so a caller can run it in the background.
+    /// every reading. [`search`](Self::search) is not: a caller can run it, or [`open`](ProcessGroups::open), in the
+    /// background.
     pub fn needs_search(&mut self) -> bool {
         if self.threads.as_mut().is_some_and(Threads::has_new_group) {
             self.incomplete_searches = 0;
@@ -136,7 +132,7 @@ impl<M: Memory> ProcessGroups<M> {
 
     /// Searches the heaps for groups again. Takes up to 0.2 s for a small process, and at most 2 s.
     pub fn search(&mut self) -> Result<(), Failure> {
-        let watchdogs = self.threads.as_mut().map_or(0, Threads::count_for_search);
+        let watchdogs = self.threads.as_mut().map_or(0, Threads::count_watchdogs);
         let maps = self.memory.maps()?;
         let space = AddressSpace::new(&maps);
         let process = self.proc_root.as_deref().map(|proc_root| (proc_root, self.process.pid));
@@ -193,7 +189,7 @@ impl<M: Memory> ProcessGroups<M> {
     pub fn read(&mut self, now: Instants) -> Result<RankReading, Failure> {
         let mut left: Vec<usize> = (0..self.groups.len()).collect();
         let (mut read, mut replaced) = (Vec::new(), Vec::new());
-        let mut refused = self.refused.unwrap_or("no process group found");
+        let mut refused = self.refused;
         for attempt in 1..=MAX_TRIES {
             let (parsed, is_same) = self.read_once(&left, now)?;
             let mut again = Vec::new();
@@ -205,11 +201,11 @@ impl<M: Memory> ProcessGroups<M> {
                     }
                     Err(Stop::Replaced) if is_same => replaced.push(index),
                     Err(stop) if is_same => {
-                        refused = reason(stop);
+                        refused = Some(reason(stop));
                         again.push(index);
                     }
                     _ => {
-                        refused = "the process group changed during every read";
+                        refused = Some("the process group changed during every read");
                         again.push(index);
                     }
                 }
@@ -224,7 +220,7 @@ impl<M: Memory> ProcessGroups<M> {
             self.distance = None;
         }
         if !replaced.is_empty() && read.is_empty() {
-            refused = reason(Stop::Replaced);
+            refused = Some(reason(Stop::Replaced));
         }
         let reading = self.reading(read, refused, now);
         self.remove(&replaced);
@@ -265,13 +261,10 @@ impl<M: Memory> ProcessGroups<M> {
     fn calibrate(&self, copies: &mut Copies) -> Result<Option<Distance>, MemoryError> {
         copies.complete(&self.memory, |copies| {
             let samples = self.groups.iter().filter_map(|group| match group {
-                Group::Legacy(group) => group.sample(copies),
+                Group::Legacy(group) => group.sample(copies)?.ok(),
                 Group::Nccl2(_) => None,
             });
-            // Ask for the memory of all groups before the first missing one ends this attempt.
-            let samples: Vec<Parsed<Sample<'_>>> = samples.collect();
-            let samples: Vec<Sample<'_>> = samples.into_iter().collect::<Parsed<_>>().ok()?;
-            find_distance(&samples)
+            find_distance(&samples.collect::<Vec<_>>())
         })
     }
 
@@ -287,7 +280,7 @@ impl<M: Memory> ProcessGroups<M> {
     fn reading(
         &mut self,
         mut read: Vec<(usize, GroupReading)>,
-        refused: &str,
+        refused: Option<&str>,
         now: Instants,
     ) -> RankReading {
         read.sort_by_cached_key(|(_, reading)| (reading.local_id, order(&reading.group.name)));
@@ -311,49 +304,12 @@ impl<M: Memory> ProcessGroups<M> {
                 group.set_nodes(nodes);
             }
         }
-        let missing = Missing::new(Reason::NotRead, refused);
+        let missing = match refused {
+            Some(why) => Missing::new(Reason::Unknown, why),
+            None => Missing::new(Reason::NotRead, "no process group found"),
+        };
         let groups = if groups.is_empty() { Reading::Missing(missing) } else { groups.into() };
         RankReading { groups, ..reading }
-    }
-}
-
-impl Group {
-    fn identity(&self) -> &Identity {
-        match self {
-            Self::Legacy(group) => &group.identity,
-            Self::Nccl2(group) => &group.identity,
-        }
-    }
-
-    /// Returns the ranges whose copies must be equal in two consecutive reads.
-    fn ranges(&self) -> Vec<Range> {
-        match self {
-            Self::Legacy(group) => group.ranges(),
-            Self::Nccl2(group) => vec![group.range()],
-        }
-    }
-
-    /// Returns ranges that the next reading probably needs.
-    fn hints(&self) -> Vec<Range> {
-        match self {
-            Self::Legacy(group) => group.hints().collect(),
-            Self::Nccl2(_) => Vec::new(),
-        }
-    }
-
-    fn read(
-        &self,
-        copies: &Copies,
-        distance: Option<Distance>,
-        now: Instants,
-    ) -> Parsed<GroupReading> {
-        match self {
-            Self::Legacy(group) => group.read(copies, distance, now),
-            Self::Nccl2(group) => {
-                let group = group.read(copies, now)?;
-                Ok(GroupReading { group, local_id: None, nodes: Vec::new() })
-            }
-        }
     }
 }
 
