@@ -36,6 +36,7 @@ def answer():
             os._exit(0)
         # The main thread appends to the lists meanwhile.
         print(json.dumps({**state, "groups": {name: dict(group) for name, group in groups.items()}}), flush=True)
+    os._exit(0)
 
 
 class Group:

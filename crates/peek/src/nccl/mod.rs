@@ -130,7 +130,7 @@ impl<M: Memory> ProcessGroups<M> {
         (1..=MAX_INCOMPLETE_SEARCHES).contains(&self.incomplete_searches)
     }
 
-    /// Searches the heaps for groups again. Takes up to 0.2 s for a small process, and at most 2 s.
+    /// Searches the heaps for groups again. Takes up to 0.2 s for a small process, and at most 5 s.
     pub fn search(&mut self) -> Result<(), Failure> {
         let watchdogs = self.threads.as_mut().map_or(0, Threads::count_watchdogs);
         let maps = self.memory.maps()?;
@@ -151,8 +151,7 @@ impl<M: Memory> ProcessGroups<M> {
             }
         }
         if search.is_stopped() {
-            refused =
-                Some("the search stopped at its limit, because the process has too much memory");
+            refused = Some("the search stopped at its limit of time or memory");
         }
         groups.truncate(MAX_GROUPS);
         let is_incomplete = legacy < watchdogs || (watchdogs == 0 && refused.is_some());
