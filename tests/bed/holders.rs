@@ -21,7 +21,7 @@ const READINGS: usize = 5;
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A Python with a torch release.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub struct Installed {
     #[serde(skip)]
     pub name: String,
@@ -37,12 +37,17 @@ impl Installed {
     }
 
     pub fn start(&self, script: &str, arguments: &[&str]) -> Harness {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/hardware/holders");
+        let folder = Path::new("benches/hardware/holders");
+        self.launch(&folder.join(script), arguments).start()
+    }
+
+    /// Returns the command that starts a script of this repository.
+    pub fn launch(&self, script: &Path, arguments: &[&str]) -> Launch {
         let mut command = Command::new(&self.python);
-        command.arg(folder.join(script)).args(arguments);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script)).args(arguments);
         let launch = Launch::with(command);
         let set = |launch: Launch, (name, value): (&String, &String)| launch.env(name, value);
-        self.environment.iter().fold(launch, set).start()
+        self.environment.iter().fold(launch, set)
     }
 }
 

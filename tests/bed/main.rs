@@ -16,6 +16,7 @@
 //! | `GPUTOP_BED_VERSIONS` | the releases to use; unset: all that are built there |
 //! | `GPUTOP_BED_TORCH` | folders in the bed with whole torch wheels (tests/fake_cuda/install_torch.py); unset: all there |
 //! | `GPUTOP_BED_READER` | another program to be put to the test |
+//! | `GPUTOP_BED_RECORD` | a folder for the dumps that `record_dumps` in ranks.rs writes |
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -36,6 +37,7 @@ mod holders_truth;
 mod idle;
 mod journal;
 mod races;
+mod ranks;
 mod reader;
 mod stacks;
 mod unusual_targets;

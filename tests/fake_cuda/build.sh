@@ -6,6 +6,7 @@
 #   DIRECTORY/VERSION/lib/libharness.so    the same as a library, to be the second torch of a process
 #   DIRECTORY/VERSION/lib/libcudart.so.N   runtime.cpp, also under the names of the driver's two libraries
 #   DIRECTORY/impostor/libc10_cuda.so      impostor.c
+#   DIRECTORY/nccl/libfakenccl.so          nccl.cpp
 #
 # A version's folder depends on nothing outside it and can be moved. What is newer than its sources is left alone.
 set -euo pipefail
@@ -67,6 +68,11 @@ impostor="$bed/impostor/libc10_cuda.so"
 if ! up_to_date "$impostor" "$here/impostor.c" "$here/build.sh"; then
   mkdir -p "$bed/impostor"
   gcc -O1 -fPIC -shared -Wall -Wextra "$here/impostor.c" -o "$impostor"
+fi
+nccl="$bed/nccl/libfakenccl.so"
+if ! up_to_date "$nccl" "$here/nccl.cpp" "$here/build.sh"; then
+  mkdir -p "$bed/nccl"
+  g++ -std=c++17 -O1 -fPIC -shared -Wall -Wextra "$here/nccl.cpp" -o "$nccl"
 fi
 export -f build_version cuda_of up_to_date
 export here bed

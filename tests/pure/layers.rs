@@ -127,11 +127,12 @@ const UPPER: &[(&str, &[&str])] = &[
     ("crates/model/protocol", &["redact"]),
     ("crates/model/redact", &["protocol"]),
     ("crates/model", &["protocol", "redact"]),
-    ("crates/peek/torch", &["python"]),
-    ("crates/peek/python.rs", &["torch"]),
-    ("crates/peek/python", &["torch"]),
-    ("crates/peek/cpython", &["python", "torch"]),
-    ("crates/peek", &["cpython", "python", "torch"]),
+    ("crates/peek/nccl", &["cpython", "python", "torch"]),
+    ("crates/peek/torch", &["nccl", "python"]),
+    ("crates/peek/python.rs", &["nccl", "torch"]),
+    ("crates/peek/python", &["nccl", "torch"]),
+    ("crates/peek/cpython", &["nccl", "python", "torch"]),
+    ("crates/peek", &["cpython", "nccl", "python", "torch"]),
 ];
 
 const UNSAFE: &[&str] = &[

@@ -20,14 +20,20 @@ impl Instants {
     }
 
     pub fn mono(self) -> Mono {
-        Mono(self.boot_ns / 1_000_000)
+        Mono(self.boot_ns / NANOSECONDS)
     }
 
-    /// Converts an earlier time on the clock without suspended time to the other one.
+    /// Converts a time on the clock without suspended time to the other one. The host must not have been suspended between
+    /// that time and this one.
     pub fn boot_ns_of(self, monotonic_ns: u64) -> u64 {
-        self.boot_ns.saturating_sub(self.monotonic_ns.saturating_sub(monotonic_ns))
+        // The clocks are read one after the other. Rounding the difference gives the same result for each pair of readings.
+        let suspended = self.boot_ns.saturating_sub(self.monotonic_ns) + NANOSECONDS / 2;
+        monotonic_ns.saturating_add(suspended / NANOSECONDS * NANOSECONDS)
     }
 }
+
+/// Nanoseconds in a millisecond.
+const NANOSECONDS: u64 = 1_000_000;
 
 /// Returns the time since boot, including suspended time. Never jumps. Process start times use the same clock.
 pub fn now_mono() -> Mono {
@@ -57,6 +63,16 @@ fn nanoseconds(clock: ClockId) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn suspended_time_is_added_in_whole_milliseconds() {
+        let at = |boot_ns, monotonic_ns| Instants { boot_ns, monotonic_ns };
+        assert_eq!(at(9_000_650, 9_000_000).boot_ns_of(8_123_456), 8_123_456);
+        assert_eq!(at(12_000_200, 9_000_000).boot_ns_of(8_123_456), 11_123_456);
+        assert_eq!(at(9_000_000, 9_000_100).boot_ns_of(9_000_200), 9_000_200);
+        let now = Instants::now();
+        assert!(now_mono().since(now.mono()).0 < 60_000);
+    }
 
     #[test]
     fn monotonic_clock_matches_kernel_uptime() {

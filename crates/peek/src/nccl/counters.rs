@@ -9,6 +9,7 @@
 //! if a single distance fits.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use super::status::MAX_SEQ;
 use crate::memory::view::View;
@@ -45,6 +46,15 @@ pub struct Counters {
     pub local_id: u64,
 }
 
+impl Counters {
+    /// Returns the numbers that a work can have. Up to torch 2.5, a point-to-point operation has the number of the last
+    /// collective, which may be 0.
+    pub fn seqs(self) -> RangeInclusive<u64> {
+        let first = u64::from(self.called_p2p == 0);
+        first..=self.called.max(self.called_p2p)
+    }
+}
+
 /// A group whose counters are searched.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
@@ -73,16 +83,20 @@ impl Sample<'_> {
 
 /// Returns the distance that fits all groups of a process, or `None` if several or none fit.
 pub fn find_distance(groups: &[Sample<'_>]) -> Option<Distance> {
-    let mut fitting = Distance::ALL.into_iter().filter(|distance| fits(groups, *distance));
-    let distance = fitting.next()?;
-    fitting.next().is_none().then_some(distance)
+    let mut fitting = Distance::ALL.into_iter().filter_map(|distance| {
+        let counters = fitting_counters(groups, distance)?;
+        Some((distance, counters))
+    });
+    let (distance, counters) = fitting.next()?;
+    let is_used = counters.iter().any(|group| group.called.max(group.called_p2p) > 0);
+    (fitting.next().is_none() && (is_used || groups.len() > 1)).then_some(distance)
 }
 
-fn fits(groups: &[Sample<'_>], distance: Distance) -> bool {
+/// Returns the counters of all groups, if they can be at this distance.
+fn fitting_counters(groups: &[Sample<'_>], distance: Distance) -> Option<Vec<Counters>> {
     let counters: Option<Vec<Counters>> =
         groups.iter().map(|group| group.counters(distance)).collect();
-    let Some(counters) = counters else { return false };
+    let counters = counters?;
     let local_ids: HashSet<u64> = counters.iter().map(|group| group.local_id).collect();
-    let is_used = counters.iter().any(|group| group.called.max(group.called_p2p) > 0);
-    local_ids.len() == groups.len() && (is_used || groups.len() > 1)
+    (local_ids.len() == groups.len()).then_some(counters)
 }

@@ -11,8 +11,8 @@ use super::store::Store;
 use super::strings::StringLayout;
 use crate::memory::view::View;
 
-/// Number of bytes of a group that are read. The largest release has 1184.
-pub const OBJECT_BYTES: usize = 1184;
+/// Number of bytes in which the parts of a group are searched: its size in torch 2.7. Other releases have less.
+pub const OBJECT_BYTES: usize = 1272;
 /// Offset of the first field of any release.
 const FIELDS: usize = 16;
 /// Maximum number of ranks of a group.

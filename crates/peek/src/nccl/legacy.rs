@@ -4,6 +4,7 @@
 //! no such object, so [`OLD`] has their offsets. Their options are at different offsets, which tells them apart.
 
 use std::mem;
+use std::ops::RangeInclusive;
 
 use gputop_model::process_group::{ProcessGroup, Work};
 use gputop_model::{Reading, Reason};
@@ -104,6 +105,19 @@ enum Numbers {
     Old(OldCounters),
 }
 
+impl Numbers {
+    /// Returns the end of the numbers in the group. They are behind its other parts.
+    fn end(&self) -> usize {
+        match *self {
+            Self::Shared { offset, .. } | Self::Old(OldCounters::WithNumbers(_, offset)) => {
+                offset + 16
+            }
+            Self::Embedded { offset, .. } | Self::Old(OldCounters::Status(offset)) => offset,
+            Self::Old(OldCounters::Calls(offset)) => offset + 8,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Legacy {
     vtable: u64,
@@ -113,6 +127,8 @@ pub struct Legacy {
     fields: Vec<u8>,
     numbers: Numbers,
     works: WorkList,
+    /// Number of bytes of the group that a reading needs.
+    len: usize,
     /// Nodes of the pending works at the last reading, which the next one copies in advance.
     nodes: Vec<u64>,
 }
@@ -134,6 +150,13 @@ pub struct GroupReading {
     pub nodes: Vec<u64>,
 }
 
+impl GroupReading {
+    /// Returns false if another try may read more.
+    pub fn is_complete(&self) -> bool {
+        self.group.pending.value().is_some() && self.group.called.value().is_some()
+    }
+}
+
 /// Numbers of a group at one time.
 struct Figures {
     called: Option<u64>,
@@ -141,8 +164,8 @@ struct Figures {
     local_id: Option<u64>,
     enqueued: Option<Work>,
     completed: Option<Work>,
-    /// Highest number that a pending work can have.
-    max_seq: u64,
+    /// Numbers that a pending work can have.
+    seqs: RangeInclusive<u64>,
 }
 
 impl Legacy {
@@ -153,7 +176,7 @@ impl Legacy {
         vtables: Vtables,
         address: u64,
     ) -> Parsed<Self> {
-        let object = object(copies, address, vtables.group)?;
+        let object = object(copies, address, OBJECT_BYTES, vtables.group)?;
         let (parts, lists) =
             (Parts::find(space, copies, object), lists(space, copies, address, object));
         let (parts, lists) = (parts?, lists?);
@@ -197,6 +220,7 @@ impl Legacy {
             address,
             identity,
             fields: copied.to_owned(),
+            len: numbers.end(),
             numbers,
             works,
             nodes: Vec::new(),
@@ -205,7 +229,7 @@ impl Legacy {
 
     /// Returns the ranges whose copies must be equal in two consecutive reads.
     pub fn ranges(&self) -> Vec<Range> {
-        let mut ranges = vec![Range { address: self.address, len: OBJECT_BYTES }];
+        let mut ranges = vec![Range { address: self.address, len: self.len }];
         if let Numbers::Shared { place, .. } | Numbers::Embedded { place, .. } = self.numbers {
             ranges.push(Range { address: place.address, len: place.len() });
         }
@@ -232,7 +256,7 @@ impl Legacy {
     }
 
     fn object<'a>(&self, copies: &'a Copies) -> Parsed<View<'a>> {
-        let object = object(copies, self.address, self.vtable)?;
+        let object = object(copies, self.address, self.len, self.vtable)?;
         let end = FIELDS_START + self.fields.len();
         if object.0.get(FIELDS_START..end) != Some(&self.fields[..]) {
             return Err(Stop::Replaced);
@@ -249,10 +273,10 @@ impl Legacy {
     ) -> Parsed<GroupReading> {
         let object = self.object(copies)?;
         let figures = self.figures(copies, object, distance)?;
-        let expected = Expected { rank: self.identity.rank, max_seq: figures.max_seq, now };
+        let expected = Expected { rank: self.identity.rank, seqs: figures.seqs, now };
         let list = usize::try_from(self.works.head - self.address).unwrap_or(usize::MAX);
         let list = object.from(list).ok_or(UNKNOWN_LAYOUT)?;
-        let (pending, nodes) = self.works.read(copies, list, expected)?;
+        let (pending, nodes) = self.works.read(copies, list, &expected)?;
         let not_found = "the counters are found once the process uses a group";
         let called_p2p = match self.numbers {
             Numbers::Old(_) => Reading::missing(
@@ -330,7 +354,7 @@ impl Figures {
             called: counters.map(|counters| counters.called),
             called_p2p: counters.map(|counters| counters.called_p2p),
             local_id: counters.map(|counters| counters.local_id),
-            max_seq: counters.map_or(enqueued, |c| c.called.max(c.called_p2p)),
+            seqs: counters.map_or(0..=enqueued, Counters::seqs),
             enqueued: status.enqueued,
             completed: status.completed,
         })
@@ -353,7 +377,8 @@ impl Figures {
             local_id: None,
             enqueued: work(enqueued),
             completed: work(completed),
-            max_seq: called,
+            // A point-to-point operation has the number of the last collective.
+            seqs: 0..=called,
         })
     }
 }
@@ -361,8 +386,8 @@ impl Figures {
 const IMPOSSIBLE: Stop = Stop::Refused("the process group has impossible counters");
 
 /// Returns a copy of a group, if it is still one.
-fn object(copies: &Copies, address: u64, vtable: u64) -> Parsed<View<'_>> {
-    let object = copies.get(address, OBJECT_BYTES)?;
+fn object(copies: &Copies, address: u64, len: usize, vtable: u64) -> Parsed<View<'_>> {
+    let object = copies.get(address, len)?;
     if object.word(0) != Some(vtable) || !is_referenced(object.int(mem::size_of::<u64>())) {
         return Err(Stop::Replaced);
     }
@@ -371,11 +396,11 @@ fn object(copies: &Copies, address: u64, vtable: u64) -> Parsed<View<'_>> {
 
 /// Returns the offset of the pointer to the status, the address of the status, and that of its control block.
 fn shared_status(object: View<'_>, parts: &Parts<'_>) -> Option<(usize, u64, u64)> {
-    (FIELDS_START / 8..parts.classes.len()).find_map(|index| {
-        let control = object.word(index * 8 + 8)?;
-        let is_status = parts.classes.get(index + 1)?.starts_with(STATUS)
-            && object.word(index * 8)? == control + CONTROL_BYTES;
-        is_status.then_some((index * 8, control + CONTROL_BYTES, control))
+    let is_control = |index: &usize| parts.classes[*index].starts_with(STATUS);
+    (FIELDS_START / 8 + 1..parts.classes.len()).filter(is_control).find_map(|index| {
+        let (status, control) = (object.word(index * 8 - 8)?, object.word(index * 8)?);
+        let is_status = status.checked_sub(control) == Some(CONTROL_BYTES);
+        is_status.then_some((index * 8 - 8, status, control))
     })
 }
 

@@ -23,6 +23,7 @@ mod classes;
 mod copies;
 mod counters;
 mod failure;
+mod group;
 mod identity;
 mod legacy;
 mod nccl2;
@@ -30,11 +31,14 @@ mod search;
 mod status;
 mod store;
 mod strings;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod works;
 
 pub use self::failure::Failure;
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use gputop_model::process_group::RankReading;
@@ -42,8 +46,8 @@ use gputop_model::{Missing, ProcessKey, Reading, Reason};
 
 use self::classes::AddressSpace;
 use self::copies::{Copies, Parsed, Stop};
-use self::counters::{Distance, Sample, find_distance};
-use self::identity::Identity;
+use self::counters::{Distance, find_distance};
+use self::group::Group;
 use self::legacy::{GroupReading, Legacy, Vtables};
 use self::nccl2::Nccl2;
 use self::search::{Classes, Hit, Search};
@@ -56,7 +60,7 @@ use crate::memory::{Memory, MemoryError, Range};
 const MAX_GROUPS: usize = 512;
 /// Maximum number of consecutive searches for a group that was refused, because it may have been in creation.
 const MAX_INCOMPLETE_SEARCHES: u8 = 3;
-/// Maximum number of times that a group is read while its counters change.
+/// Maximum number of times that a group is read while it changes. A group that is refused may be changing too.
 const MAX_TRIES: usize = 10;
 
 /// A process that uses NCCL through PyTorch, and its process groups.
@@ -74,12 +78,6 @@ pub struct ProcessGroups<M> {
     refused: Option<&'static str>,
     /// Number of consecutive searches that may have missed a group.
     incomplete_searches: u8,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Group {
-    Legacy(Box<Legacy>),
-    Nccl2(Box<Nccl2>),
 }
 
 impl ProcessGroups<Live> {
@@ -104,7 +102,11 @@ impl<M: Memory> ProcessGroups<M> {
 
     fn locate(memory: M, process: ProcessKey) -> Result<Self, Failure> {
         let classes = Classes::find(&memory, &memory.maps()?)?;
-        Ok(Self {
+        Ok(Self::with_classes(memory, process, classes))
+    }
+
+    fn with_classes(memory: M, process: ProcessKey, classes: Classes) -> Self {
+        Self {
             memory,
             process,
             proc_root: None,
@@ -114,11 +116,12 @@ impl<M: Memory> ProcessGroups<M> {
             distance: None,
             refused: None,
             incomplete_searches: 0,
-        })
+        }
     }
 
     /// Returns true if the process may have created a group that the last search did not find. Cheap enough to call before
-    /// every reading. [`search`](Self::search) is not, so a caller can run it in the background.
+    /// every reading. [`search`](Self::search) is not: a caller can run it, or [`open`](ProcessGroups::open), in the
+    /// background.
     pub fn needs_search(&mut self) -> bool {
         if self.threads.as_mut().is_some_and(Threads::has_new_group) {
             self.incomplete_searches = 0;
@@ -127,9 +130,9 @@ impl<M: Memory> ProcessGroups<M> {
         (1..=MAX_INCOMPLETE_SEARCHES).contains(&self.incomplete_searches)
     }
 
-    /// Searches the heaps for groups again. Takes up to 0.2 s for a small process, and at most 2 s.
+    /// Searches the heaps for groups again. Takes up to 0.2 s for a small process, and at most 5 s.
     pub fn search(&mut self) -> Result<(), Failure> {
-        let watchdogs = self.threads.as_mut().map_or(0, Threads::count_for_search);
+        let watchdogs = self.threads.as_mut().map_or(0, Threads::count_watchdogs);
         let maps = self.memory.maps()?;
         let space = AddressSpace::new(&maps);
         let process = self.proc_root.as_deref().map(|proc_root| (proc_root, self.process.pid));
@@ -148,8 +151,7 @@ impl<M: Memory> ProcessGroups<M> {
             }
         }
         if search.is_stopped() {
-            refused =
-                Some("the search stopped at its limit, because the process has too much memory");
+            refused = Some("the search stopped at its limit of time or memory");
         }
         groups.truncate(MAX_GROUPS);
         let is_incomplete = legacy < watchdogs || (watchdogs == 0 && refused.is_some());
@@ -186,25 +188,38 @@ impl<M: Memory> ProcessGroups<M> {
     pub fn read(&mut self, now: Instants) -> Result<RankReading, Failure> {
         let mut left: Vec<usize> = (0..self.groups.len()).collect();
         let (mut read, mut replaced) = (Vec::new(), Vec::new());
-        let mut refused = self.refused.unwrap_or("no process group found");
-        for _ in 0..MAX_TRIES {
+        let mut refused = self.refused;
+        for attempt in 1..=MAX_TRIES {
             let (parsed, is_same) = self.read_once(&left, now)?;
-            let mut changed = Vec::new();
+            let mut again = Vec::new();
             for ((index, parsed), is_same) in left.into_iter().zip(parsed).zip(is_same) {
                 match parsed {
-                    _ if !is_same => changed.push(index),
-                    Ok(group) => read.push((index, group)),
-                    Err(stop) => {
-                        refused = reason(stop);
-                        replaced.extend((stop == Stop::Replaced).then_some(index));
+                    // What cannot be read may be changing, too.
+                    Ok(found) if is_same && (found.is_complete() || attempt == MAX_TRIES) => {
+                        read.push((index, found));
+                    }
+                    Err(Stop::Replaced) if is_same => replaced.push(index),
+                    Err(stop) if is_same => {
+                        refused = Some(reason(stop));
+                        again.push(index);
+                    }
+                    _ => {
+                        refused = Some("the process group changed during every read");
+                        again.push(index);
                     }
                 }
             }
-            left = changed;
+            left = again;
             if left.is_empty() {
                 break;
             }
-            refused = "the process group changed during every read";
+        }
+        if !left.is_empty() {
+            // The counters may be elsewhere, if they were found among numbers that changed.
+            self.distance = None;
+        }
+        if !replaced.is_empty() && read.is_empty() {
+            refused = Some(reason(Stop::Replaced));
         }
         let reading = self.reading(read, refused, now);
         self.remove(&replaced);
@@ -245,13 +260,10 @@ impl<M: Memory> ProcessGroups<M> {
     fn calibrate(&self, copies: &mut Copies) -> Result<Option<Distance>, MemoryError> {
         copies.complete(&self.memory, |copies| {
             let samples = self.groups.iter().filter_map(|group| match group {
-                Group::Legacy(group) => group.sample(copies),
+                Group::Legacy(group) => group.sample(copies)?.ok(),
                 Group::Nccl2(_) => None,
             });
-            // Ask for the memory of all groups before the first missing one ends this attempt.
-            let samples: Vec<Parsed<Sample<'_>>> = samples.collect();
-            let samples: Vec<Sample<'_>> = samples.into_iter().collect::<Parsed<_>>().ok()?;
-            find_distance(&samples)
+            find_distance(&samples.collect::<Vec<_>>())
         })
     }
 
@@ -267,14 +279,15 @@ impl<M: Memory> ProcessGroups<M> {
     fn reading(
         &mut self,
         mut read: Vec<(usize, GroupReading)>,
-        refused: &str,
+        refused: Option<&str>,
         now: Instants,
     ) -> RankReading {
         read.sort_by_cached_key(|(_, reading)| (reading.local_id, order(&reading.group.name)));
-        let largest = read.iter().rev().max_by_key(|(_, reading)| reading.group.size);
-        let store =
-            largest.and_then(|(index, _)| self.groups.get(*index)?.identity().store.clone());
-        let largest = largest.map(|(_, reading)| &reading.group);
+        let mut by_size: Vec<_> = read.iter().collect();
+        by_size.sort_by_key(|(_, reading)| Reverse(reading.group.size));
+        let store = |(index, _): &&(usize, _)| self.groups.get(*index)?.identity().store.clone();
+        let store = by_size.iter().copied().find_map(|read| store(&read));
+        let largest = by_size.first().map(|(_, reading)| &reading.group);
         let reading = RankReading {
             process: self.process,
             at: now.mono(),
@@ -290,49 +303,12 @@ impl<M: Memory> ProcessGroups<M> {
                 group.set_nodes(nodes);
             }
         }
-        let missing = Missing::new(Reason::NotRead, refused);
+        let missing = match refused {
+            Some(why) => Missing::new(Reason::Unknown, why),
+            None => Missing::new(Reason::NotRead, "no process group found"),
+        };
         let groups = if groups.is_empty() { Reading::Missing(missing) } else { groups.into() };
         RankReading { groups, ..reading }
-    }
-}
-
-impl Group {
-    fn identity(&self) -> &Identity {
-        match self {
-            Self::Legacy(group) => &group.identity,
-            Self::Nccl2(group) => &group.identity,
-        }
-    }
-
-    /// Returns the ranges whose copies must be equal in two consecutive reads.
-    fn ranges(&self) -> Vec<Range> {
-        match self {
-            Self::Legacy(group) => group.ranges(),
-            Self::Nccl2(group) => vec![group.range()],
-        }
-    }
-
-    /// Returns ranges that the next reading probably needs.
-    fn hints(&self) -> Vec<Range> {
-        match self {
-            Self::Legacy(group) => group.hints().collect(),
-            Self::Nccl2(_) => Vec::new(),
-        }
-    }
-
-    fn read(
-        &self,
-        copies: &Copies,
-        distance: Option<Distance>,
-        now: Instants,
-    ) -> Parsed<GroupReading> {
-        match self {
-            Self::Legacy(group) => group.read(copies, distance, now),
-            Self::Nccl2(group) => {
-                let group = group.read(copies, now)?;
-                Ok(GroupReading { group, local_id: None, nodes: Vec::new() })
-            }
-        }
     }
 }
 

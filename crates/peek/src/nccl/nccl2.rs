@@ -105,7 +105,7 @@ impl Nccl2 {
         };
         let called_p2p = Reading::missing(
             Reason::Unsupported,
-            "this class of process groups counts point-to-point operations as collectives",
+            "PyTorch's nccl2 process groups do not count point-to-point operations",
         );
         Ok(ProcessGroup { called: called.into(), called_p2p, pending, ..self.identity.group() })
     }
@@ -134,7 +134,8 @@ impl Nccl2 {
     fn work(&self, copies: &Copies, state: u64, called: u64, now: Instants) -> Parsed<PendingWork> {
         let view = copies.get(state, STATE_BYTES)?;
         let start = view.word(40).filter(|start| is_start(*start, now));
-        let seq = view.word(80).filter(|seq| (1..=called).contains(seq));
+        // A point-to-point operation has the number of the last collective.
+        let seq = view.word(80).filter(|seq| (0..=called).contains(seq));
         let is_of_group = view.word(0) == Some(self.address);
         match start.zip(seq) {
             Some((start, seq)) if is_of_group && view.word(48).is_some_and(is_timeout) => {

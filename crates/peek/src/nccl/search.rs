@@ -21,7 +21,7 @@ const NCCL2: &str = "_ZTVN4c10d5nccl216ProcessGroupNCCLE";
 const FIRST_FUNCTION: u64 = 16;
 /// Maximum number of bytes that a search reads, and its maximum duration.
 const MAX_BYTES: usize = 4 << 30;
-const MAX_DURATION: Duration = Duration::from_secs(2);
+const MAX_DURATION: Duration = Duration::from_secs(5);
 /// Maximum number of objects that may be groups.
 const MAX_HITS: usize = 4_096;
 /// Maximum distance of the program's heap to the lowest heap. Other mappings are much farther away.

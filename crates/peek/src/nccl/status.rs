@@ -39,10 +39,8 @@ impl StatusPlace {
         let view = copies.get(self.address, self.len())?;
         let names = [0, 1, 2].map(|index| self.name(copies, view, index));
         let [enqueued, started, completed] = names;
-        let started = number(view, 8)?.zip(Some(started?));
-        if started.is_some_and(|(_, name)| !is_operation(&name)) {
-            return Err(REFUSED);
-        }
+        // Nothing else depends on the started work, which few programs record.
+        self.work(view, 8, 0, started?)?;
         Ok(Status {
             enqueued: self.work(view, 0, 0, enqueued?)?,
             completed: self.work(view, 16, 2, completed?)?,
@@ -66,16 +64,12 @@ impl StatusPlace {
                 "the process group has an operation with an impossible name",
             ));
         }
-        let Some(seq) = number(view, offset)? else { return Ok(None) };
+        let seq = view.signed(offset).filter(|seq| (-1..=MAX_SEQ).contains(seq)).ok_or(REFUSED)?;
+        // The number is -1 or 0 before the first work. Up to torch 2.5, a point-to-point operation before the first
+        // collective also has 0.
+        let seq = u64::try_from(seq).ok().filter(|seq| *seq > 0 || !operation.is_empty());
         let at = NAMES + 3 * self.strings.size() + elements * 8;
         let elements = view.word(at).zip(view.word(at + 8));
-        Ok(Some(Work { seq, operation, elements, dtype: None }))
+        Ok(seq.map(|seq| Work { seq, operation, elements, dtype: None }))
     }
-}
-
-/// Returns the number of a work, or `None` if there is none yet.
-fn number(view: View<'_>, offset: usize) -> Parsed<Option<u64>> {
-    let number = view.signed(offset).filter(|number| (-1..=MAX_SEQ).contains(number));
-    let number = number.ok_or(REFUSED)?;
-    Ok(u64::try_from(number).ok().filter(|number| *number > 0))
 }

@@ -3,6 +3,8 @@
 //! A node is `{next, previous, WorkNCCL}`, and the list is its own last node. In a WorkNCCL, the timeouts in milliseconds,
 //! the time of the call and the number of the work follow each other. Where they are depends on the release.
 
+use std::ops::RangeInclusive;
+
 use gputop_model::process_group::{MAX_PENDING, PendingWork, Work};
 
 use super::copies::{Copies, Parsed, Stop};
@@ -37,13 +39,16 @@ const OPERATIONS: &[&str] = &[
 pub const LINKS: usize = 16;
 /// Number of bytes of a node that are read.
 pub const NODE_BYTES: usize = LINKS + 368;
-/// Offsets of the time of the call in torch 2.4 and later.
-const NEWER_STARTS: (usize, usize) = (240, 328);
-/// Maximum timeout of a work in milliseconds. The longest timeout that Python can express is shorter.
-const MAX_TIMEOUT: u64 = 1 << 57;
+/// Offsets of the time of the call in torch 2.7 and later, 2.6, and 2.5.
+const KNOWN_STARTS: [usize; 3] = [320, 272, 280];
+/// First and last offset that is tried in an unknown release.
+const POSSIBLE_STARTS: (usize, usize) = (240, 328);
+/// Maximum timeout of a work in milliseconds: 139 years. Pointers are larger.
+const MAX_TIMEOUT: u64 = 1 << 42;
 /// Minimum time of a call on the clock, which starts with the system. Smaller numbers count something else.
 const MIN_START: u64 = 1 << 32;
 const MAX_ELEMENTS: u64 = 1 << 50;
+const NOT_LINKED: Stop = Stop::Refused("the list of pending works is not linked");
 const REFUSED: Stop = Stop::Refused("a pending work of the process group has an unknown layout");
 
 /// Returns true if a text can be the name of an operation. A group without works has an empty one.
@@ -52,9 +57,12 @@ pub fn is_operation(name: &str) -> bool {
     name.len() <= 64 && name.chars().all(is_part)
 }
 
+/// Maximum time between a reading's start and its copies, in nanoseconds.
+const MAX_DELAY: u64 = 1_000_000_000;
+
 /// Returns true if a work can have been called at this time of the monotonic clock.
 pub fn is_start(start: u64, now: Instants) -> bool {
-    (MIN_START..=now.monotonic_ns).contains(&start)
+    (MIN_START..=now.monotonic_ns.saturating_add(MAX_DELAY)).contains(&start)
 }
 
 pub fn is_timeout(milliseconds: u64) -> bool {
@@ -75,11 +83,11 @@ pub struct WorkList {
 }
 
 /// What a pending work must agree with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Expected {
     pub rank: u32,
-    /// Highest number of a work that the group has counted.
-    pub max_seq: u64,
+    /// Possible numbers of a work of this group.
+    pub seqs: RangeInclusive<u64>,
     pub now: Instants,
 }
 
@@ -89,7 +97,7 @@ impl WorkList {
         self,
         copies: &Copies,
         list: View<'_>,
-        expected: Expected,
+        expected: &Expected,
     ) -> Parsed<(Vec<PendingWork>, Vec<u64>)> {
         let mut node = list.word(0).ok_or(REFUSED)?;
         let (mut previous, mut works, mut nodes) = (self.head, Vec::new(), Vec::new());
@@ -100,7 +108,7 @@ impl WorkList {
             }
             let view = copies.get(node, NODE_BYTES)?;
             if view.word(8) != Some(previous) || view.word(LINKS) != Some(self.vtable) {
-                return Err(Stop::Refused("the list of pending works is not linked"));
+                return Err(NOT_LINKED);
             }
             let work = view.from(LINKS).ok_or(REFUSED)?;
             let place = match start {
@@ -114,13 +122,14 @@ impl WorkList {
             previous = node;
             node = view.word(0).ok_or(REFUSED)?;
         }
-        if nodes.is_empty() && list.word(8) != Some(self.head) {
-            return Err(REFUSED);
+        // The copies of the nodes may be older than that of the list.
+        if node == self.head && list.word(8) != Some(previous) {
+            return Err(NOT_LINKED);
         }
         Ok((works, nodes))
     }
 
-    fn work(self, work: View<'_>, start: usize, expected: Expected) -> Parsed<PendingWork> {
+    fn work(self, work: View<'_>, start: usize, expected: &Expected) -> Parsed<PendingWork> {
         let is_of_rank = work.int(self.operation - 4) == Some(expected.rank);
         let operation = work.byte(self.operation).ok_or(REFUSED)?;
         let called = work.word(start).ok_or(REFUSED)?;
@@ -142,20 +151,24 @@ impl WorkList {
     }
 }
 
-/// Returns the only offset at which a work can have the time of its call.
-fn find_start(work: View<'_>, expected: Expected) -> Parsed<usize> {
-    let (first, last) = NEWER_STARTS;
-    let mut places = (first..=last).step_by(8).filter(|at| has_start_at(work, *at, expected));
-    match (places.next(), places.next()) {
-        (Some(place), None) => Ok(place),
+/// Returns the offset at which a work has the time of its call. A pointer may look like a time of a host that has been up for
+/// days, so the offsets of known releases have priority.
+fn find_start(work: View<'_>, expected: &Expected) -> Parsed<usize> {
+    let (first, last) = POSSIBLE_STARTS;
+    let fits = |at: &usize| has_start_at(work, *at, expected);
+    let known: Vec<usize> = KNOWN_STARTS.into_iter().filter(fits).collect();
+    let possible = (first..=last).step_by(8).filter(fits);
+    let places = if known.is_empty() { possible.collect() } else { known };
+    match places[..] {
+        [place] => Ok(place),
         _ => Err(REFUSED),
     }
 }
 
-fn has_start_at(work: View<'_>, at: usize, expected: Expected) -> bool {
+fn has_start_at(work: View<'_>, at: usize, expected: &Expected) -> bool {
     // From torch 2.5 on, a second timeout is before the time. It is usually 0.
-    let timeouts = [work.word(at - 16), work.word(at - 8)];
-    timeouts.into_iter().flatten().any(is_timeout)
+    let timeouts = work.word(at - 16).zip(work.word(at - 8));
+    timeouts.is_some_and(|(a, b)| is_timeout(b) || (b == 0 && is_timeout(a)))
         && work.word(at).is_some_and(|start| is_start(start, expected.now))
-        && work.word(at + 8).is_some_and(|seq| (1..=expected.max_seq).contains(&seq))
+        && work.word(at + 8).is_some_and(|seq| expected.seqs.contains(&seq))
 }

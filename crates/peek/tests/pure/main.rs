@@ -4,4 +4,5 @@
 
 mod holders_dump;
 mod holders_truth;
+mod nccl_dump;
 mod torch_dump;

@@ -1,0 +1,483 @@
+//! Compares the process groups that gputop reads with what the ranks of real jobs counted themselves (ranks.py).
+//!
+//! The ranks run whole torch wheels on the fake CUDA runtime and a fake NCCL (tests/fake_cuda/nccl.cpp). In most modes,
+//! rank 1 does something else than the others in one step, so that all of them wait.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use gputop_model::ProcessKey;
+use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
+use gputop_model::units::{Pid, StartTicks};
+use gputop_peek::clock::Instants;
+use gputop_peek::memory::dump::DumpRecorder;
+use gputop_peek::memory::live::Live;
+use gputop_peek::memory::maps::Mapping;
+use gputop_peek::memory::{Memory, MemoryError, Range};
+use gputop_peek::nccl::ProcessGroups;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::deadline::{DEADLINE, pause};
+use crate::harness::Harness;
+use crate::holders::{Installed, installed};
+
+const RANKS: u32 = 3;
+/// Modes in which all ranks wait in the end.
+const STUCK: &[&str] = &["skip", "mismatch", "kind", "order", "item", "init", "dead", "pipeline"];
+/// Modes in which all ranks go on.
+const RUNNING: &[&str] = &["ok", "slow"];
+/// Steps after which a running job is read, and number of readings of each rank.
+const RUNNING_STEPS: u64 = 30;
+const READINGS: usize = 50;
+
+/// What a rank counted itself.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Truth {
+    is_waiting: bool,
+    step: u64,
+    groups: BTreeMap<String, TrueGroup>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TrueGroup {
+    description: String,
+    members: Vec<u32>,
+    /// Operation, input and output elements, and the time before and after the call, in nanoseconds since boot.
+    called: Vec<(String, u64, u64, u64, Option<u64>)>,
+    returned: u64,
+    sent: u64,
+    completed: u64,
+}
+
+/// What a torch release has.
+#[derive(Debug, Clone, Copy)]
+struct Abilities {
+    has_description: bool,
+    /// Names of operations, elements, and the newest enqueued and completed works.
+    has_status: bool,
+    has_pending: bool,
+    has_names_of_pending: bool,
+    has_members: bool,
+}
+
+/// A torch release with one of its classes of process groups.
+struct Variant {
+    release: Installed,
+    number: u32,
+    environment: Option<(&'static str, &'static str)>,
+    is_nccl2: bool,
+}
+
+impl Variant {
+    fn name(&self) -> String {
+        let class = if self.is_nccl2 { " (nccl2)" } else { "" };
+        format!("{}{class}", self.release.name)
+    }
+
+    fn abilities(&self) -> Abilities {
+        let has_status = self.number >= 20400 && !self.is_nccl2;
+        Abilities {
+            has_description: self.number >= 20400,
+            has_status,
+            has_pending: !self.is_nccl2 || self.number >= 21500,
+            has_names_of_pending: !self.is_nccl2,
+            has_members: self.number >= 20400,
+        }
+    }
+}
+
+/// Returns 20600 for `python3.10-torch2.6.0`.
+fn number(name: &str) -> u32 {
+    let version = name.rsplit("torch").next().unwrap();
+    version.split('.').fold(0, |number, part| number * 100 + part.parse::<u32>().unwrap())
+}
+
+fn variants() -> Vec<Variant> {
+    const CHOICE: &str = "TORCH_DIST_USE_NCCL2";
+    let mut variants = Vec::new();
+    for release in installed() {
+        let number = number(&release.name);
+        let mut add = |release, environment, is_nccl2| {
+            variants.push(Variant { release, number, environment, is_nccl2 });
+        };
+        match number {
+            ..20100 => {}
+            20100..21400 => add(release, None, false),
+            _ => {
+                add(release.clone(), Some((CHOICE, "0")), false);
+                add(release, Some((CHOICE, "1")), true);
+            }
+        }
+    }
+    assert!(!variants.is_empty(), "no release with process groups is installed");
+    variants
+}
+
+/// The ranks of a job on this host.
+struct Job {
+    ranks: Vec<Harness>,
+    mode: &'static str,
+    _meeting: TempDir,
+}
+
+impl Job {
+    fn start(variant: &Variant, mode: &'static str) -> Self {
+        let bed = std::env::var_os("GPUTOP_BED").unwrap();
+        let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
+        let meeting = tempfile::tempdir().unwrap();
+        let port = free_port().to_string();
+        let ranks = (0..RANKS).map(|rank| {
+            let arguments = [&rank.to_string(), &RANKS.to_string(), &port, mode];
+            let mut launch = variant
+                .release
+                .launch(Path::new("tests/bed/ranks.py"), &arguments)
+                .env("FAKE_CUDA_DEVICES", RANKS.to_string())
+                .env("FAKE_NCCL_DIRECTORY", meeting.path())
+                .env("LD_PRELOAD", bed.join("nccl/libfakenccl.so"));
+            if let Some((name, value)) = variant.environment {
+                launch = launch.env(name, value);
+            }
+            launch.start()
+        });
+        Self { ranks: ranks.collect(), mode, _meeting: meeting }
+    }
+
+    /// Returns the ranks whose processes exist.
+    fn living(&mut self) -> impl Iterator<Item = (u32, &mut Harness)> {
+        let is_dead = |rank: u32| rank == 1 && self.mode == "dead";
+        (0..).zip(&mut self.ranks).filter(move |(rank, _)| !is_dead(*rank))
+    }
+
+    /// Waits until all ranks wait, or until a job that goes on has made some steps.
+    fn wait(&mut self) {
+        let start = Instant::now();
+        let is_running = RUNNING.contains(&self.mode);
+        let mode = self.mode;
+        for (rank, harness) in self.living() {
+            loop {
+                let truth = truth(harness);
+                if truth.is_waiting || (is_running && truth.step > RUNNING_STEPS) {
+                    break;
+                }
+                assert!(start.elapsed() < 3 * DEADLINE, "{mode}: rank {rank} is at {}", truth.step);
+                pause(start);
+            }
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn truth(harness: &mut Harness) -> Truth {
+    serde_json::from_value(harness.run("truth")).unwrap()
+}
+
+fn key(pid: u32) -> ProcessKey {
+    ProcessKey { pid: Pid(pid), start: StartTicks(0) }
+}
+
+fn open(pid: u32) -> ProcessGroups<Live> {
+    ProcessGroups::open(Path::new("/proc"), key(pid)).unwrap()
+}
+
+/// Collects what differs from the truth.
+struct Differences(String);
+
+impl Differences {
+    fn check<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, found: T, expected: T) {
+        if found != expected {
+            writeln!(self.0, "{what}: read {found:?}, expected {expected:?}").unwrap();
+        }
+    }
+}
+
+fn numbered(seq: u64, call: &(String, u64, u64, u64, Option<u64>)) -> Work {
+    let (operation, input, output, ..) = call.clone();
+    Work { seq, operation, elements: Some((input, output)), dtype: None }
+}
+
+/// Compares a group of a rank that waits.
+fn compare(group: &ProcessGroup, truth: &TrueGroup, has: Abilities) -> String {
+    let mut differ = Differences(String::new());
+    differ.check("size", group.size as usize, truth.members.len());
+    if has.has_description {
+        differ.check("description", &group.description, &truth.description);
+    }
+    if has.has_members {
+        let members: Vec<u32> = (0..group.size).filter_map(|rank| group.member(rank)).collect();
+        differ.check("members", &members, &truth.members);
+    }
+    differ.check("called", group.called.get(), Some(truth.called.len() as u64));
+    differ.check("p2p", group.called_p2p.get(), has.has_status.then_some(truth.sent));
+    let work = |seq: u64| {
+        Some(numbered(seq, truth.called.get(usize::try_from(seq).ok()?.checked_sub(1)?)?))
+    };
+    if has.has_status && truth.sent == 0 {
+        differ.check("enqueued", group.enqueued.clone(), work(truth.returned));
+        differ.check("completed", group.completed.clone(), work(truth.completed));
+    }
+    let Some(pending) = group.pending.value() else {
+        differ.check("pending", false, has.has_pending);
+        return differ.0;
+    };
+    // Point-to-point operations are among the pending works, and their numbers differ by release.
+    let is_p2p = |p: &&PendingWork| matches!(&p.work.operation[..], "SEND" | "RECV");
+    let collectives = pending.iter().filter(|p| !is_p2p(p));
+    if has.has_names_of_pending || truth.sent == 0 {
+        let found: Vec<Work> = collectives.clone().map(|p| p.work.clone()).collect();
+        let expected = truth.completed + 1..=truth.returned;
+        let expected: Vec<Work> = expected
+            .filter_map(work)
+            .map(|work| {
+                if has.has_names_of_pending {
+                    work
+                } else {
+                    Work { seq: work.seq, ..Work::default() }
+                }
+            })
+            .collect();
+        differ.check("pending", found, expected);
+    }
+    for pending in collectives.filter(|_| truth.sent == 0) {
+        let call = usize::try_from(pending.work.seq).unwrap().checked_sub(1);
+        let Some((.., before, Some(after))) = call.and_then(|call| truth.called.get(call)) else {
+            continue;
+        };
+        // The clocks are not read at the same time.
+        let slack = 1_000_000;
+        let is_between = (*before - slack..=after + slack).contains(&pending.called_ns);
+        differ.check("time of a pending work is that of its call", is_between, true);
+    }
+    differ.0
+}
+
+/// Compares a rank that waits. Returns the number of groups, or what differs.
+fn compare_all(
+    reading: &RankReading,
+    truth: &Truth,
+    rank: u32,
+    has: Abilities,
+) -> Result<usize, String> {
+    let mut differ = Differences(String::new());
+    let groups = reading.groups.value().ok_or_else(|| format!("{:?}", reading.groups.why()))?;
+    let names: Vec<&String> = groups.iter().map(|group| &group.name).collect();
+    differ.check("groups", names, truth.groups.keys().collect());
+    differ.check("rank", reading.rank, Some(rank));
+    differ.check("world size", reading.world_size, Some(RANKS));
+    for group in groups {
+        if let Some(truth) = truth.groups.get(&group.name) {
+            differ.check(&format!("group {}", group.name), &*compare(group, truth, has), "");
+        }
+    }
+    if differ.0.is_empty() { Ok(groups.len()) } else { Err(differ.0) }
+}
+
+/// Reads a rank that waits until its groups are those that it counted: PyTorch's watchdogs take 0.1 s to see a completed
+/// work.
+fn read_stuck(
+    groups: &mut ProcessGroups<Live>,
+    truth: &Truth,
+    rank: u32,
+    has: Abilities,
+) -> (RankReading, usize) {
+    let start = Instant::now();
+    loop {
+        let reading = groups.read(Instants::now()).unwrap();
+        match compare_all(&reading, truth, rank, has) {
+            Ok(count) => return (reading, count),
+            Err(why) if start.elapsed() > DEADLINE / 4 => panic!("rank {rank}: {why}"),
+            // A busy machine may have reached the time limit of the first search.
+            Err(_) if groups.needs_search() => groups.search().unwrap(),
+            Err(_) => pause(start),
+        }
+    }
+}
+
+#[test]
+fn groups_of_stuck_ranks_are_those_that_they_counted() {
+    for variant in variants() {
+        for mode in STUCK {
+            let mut job = Job::start(&variant, mode);
+            job.wait();
+            let (name, has) = (variant.name(), variant.abilities());
+            let (mut count, mut stores, mut times) = (0, Vec::new(), Vec::new());
+            for (rank, harness) in job.living() {
+                let truth = truth(harness);
+                let start = Instant::now();
+                let mut groups = open(harness.pid);
+                let found = start.elapsed();
+                let (reading, right) = read_stuck(&mut groups, &truth, rank, has);
+                count += right;
+                stores.push(reading.store.clone());
+                times.push((found, time_of_reading(&mut groups)));
+            }
+            stores.dedup();
+            assert!(matches!(&stores[..], [Some(_)]), "{name}, {mode}: {stores:?}");
+            let found = times.iter().map(|(found, _)| *found).max().unwrap();
+            let read = times.iter().map(|(_, read)| *read).max().unwrap();
+            println!("{name}, {mode}: {count} groups, found in {found:.0?}, read in {read:.0?}");
+        }
+    }
+}
+
+/// Returns the median time of a reading.
+fn time_of_reading(groups: &mut ProcessGroups<Live>) -> Duration {
+    let mut times: Vec<Duration> = (0..READINGS)
+        .map(|_| {
+            let start = Instant::now();
+            groups.read(Instants::now()).unwrap();
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times[READINGS / 2]
+}
+
+/// Compares a group of a running rank with what the rank had counted before and after the reading.
+fn compare_running(
+    group: &ProcessGroup,
+    before: &TrueGroup,
+    after: &TrueGroup,
+    has: Abilities,
+) -> String {
+    let mut differ = Differences(String::new());
+    let called = group.called.get().unwrap();
+    let is_between = (before.returned..=after.called.len() as u64).contains(&called);
+    differ.check("called is between the counts", is_between, true);
+    let works = [&group.enqueued, &group.completed];
+    let [enqueued, completed] = works.map(|work| work.as_ref().map_or(0, |work| work.seq));
+    if has.has_status {
+        let is_ordered = completed <= enqueued && enqueued <= called && called <= enqueued + 1;
+        differ.check("the numbers are in order", is_ordered, true);
+        for work in works.into_iter().flatten() {
+            let call = &after.called[usize::try_from(work.seq).unwrap() - 1];
+            differ.check("a work", work.clone(), numbered(work.seq, call));
+        }
+    }
+    differ.0
+}
+
+#[test]
+fn groups_of_running_ranks_are_between_two_counts() {
+    for variant in variants() {
+        for mode in RUNNING {
+            let mut job = Job::start(&variant, mode);
+            job.wait();
+            let (name, has) = (variant.name(), variant.abilities());
+            let mut count = 0;
+            for (rank, harness) in job.living() {
+                let mut groups = open(harness.pid);
+                for _ in 0..READINGS {
+                    let before = truth(harness);
+                    let reading = groups.read(Instants::now()).unwrap();
+                    let after = truth(harness);
+                    let read = reading.groups.value().unwrap();
+                    assert_eq!(read.len(), after.groups.len(), "{name}, {mode}, rank {rank}");
+                    for group in read {
+                        let (before, after) =
+                            (&before.groups[&group.name], &after.groups[&group.name]);
+                        let differences = compare_running(group, before, after, has);
+                        assert_eq!(differences, "", "{name}, {mode}, rank {rank}: {group:?}");
+                        count += 1;
+                    }
+                }
+            }
+            println!("{name}, {mode}: {count} groups in {READINGS} readings of each rank");
+        }
+    }
+}
+
+#[test]
+fn new_groups_are_found_once_a_thread_tells_of_them() {
+    for variant in variants() {
+        let mut job = Job::start(&variant, "init");
+        // The first rank imports PyTorch meanwhile, and creates one group after the other.
+        let pid = job.ranks[0].pid;
+        let start = Instant::now();
+        let mut groups = loop {
+            match ProcessGroups::open(Path::new("/proc"), key(pid)) {
+                Ok(groups) => break groups,
+                Err(_) => pause(start),
+            }
+        };
+        let mut searches = 0;
+        loop {
+            let reading = groups.read(Instants::now()).unwrap();
+            if reading.groups.value().is_some_and(|groups| groups.len() == 2) {
+                break;
+            }
+            assert!(start.elapsed() < 3 * DEADLINE, "{}: {reading:?}", variant.name());
+            if groups.needs_search() {
+                groups.search().unwrap();
+                searches += 1;
+            }
+            pause(start);
+        }
+        println!("{}: {searches} searches", variant.name());
+        job.wait();
+    }
+}
+
+/// Memory whose structs are recorded, but not the heaps that a search reads in whole pages.
+#[derive(Debug)]
+struct Recording<'a> {
+    live: Live,
+    recorder: &'a DumpRecorder<Live>,
+}
+
+impl Memory for Recording<'_> {
+    fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+        const PAGE: u64 = 4096;
+        match ranges {
+            [range] if (range.address | range.len as u64).is_multiple_of(PAGE) => {
+                self.live.read(ranges, into)
+            }
+            _ => self.recorder.read(ranges, into),
+        }
+    }
+
+    fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+        self.recorder.maps()
+    }
+}
+
+/// Records what one reading of a rank that waits needs, and its result.
+#[test]
+#[ignore = "writes the test data of crates/peek/tests/pure/nccl_dump.rs"]
+fn record_dumps() {
+    let root = std::env::var_os("GPUTOP_BED_RECORD").expect("GPUTOP_BED_RECORD names a folder");
+    for variant in variants() {
+        let mut job = Job::start(&variant, "skip");
+        job.wait();
+        let harness = job.ranks.last_mut().unwrap();
+        let (truth, pid) = (truth(harness), harness.pid);
+        read_stuck(&mut open(pid), &truth, RANKS - 1, variant.abilities());
+        let class = if variant.is_nccl2 { "-nccl2" } else { "" };
+        let folder = Path::new(&root).join(format!("{}{class}", variant.release.name));
+        record(pid, &folder);
+    }
+}
+
+fn record(pid: u32, folder: &Path) {
+    let live = || Live::new(Path::new("/proc"), Pid(pid));
+    let recorder = DumpRecorder::new(live());
+    let memory = Recording { live: live(), recorder: &recorder };
+    let now = Instants::now();
+    let mut groups = ProcessGroups::attach(memory, ProcessKey::default()).unwrap();
+    let reading = groups.read(now).unwrap();
+    let (boot_ns, monotonic_ns) = (now.boot_ns, now.monotonic_ns);
+    let recorded =
+        serde_json::json!({"boot_ns": boot_ns, "monotonic_ns": monotonic_ns, "reading": reading});
+    let dump = recorder.into_dump().to_bytes().unwrap();
+    println!("{}: {} bytes", folder.display(), dump.len());
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("dump.zst"), dump).unwrap();
+    fs::write(folder.join("reading.json"), format!("{recorded}\n")).unwrap();
+}
