@@ -114,9 +114,15 @@ fn observations(frame: &Frame, known: &Known<'_>) -> Vec<RankObservation> {
         let rank = reading.rank.or_else(|| process?.rank.get());
         observe(RankReading { rank, ..reading.clone() }, status(process))
     });
-    let processes = frame.processes.iter().flat_map(|processes| &*processes.list);
-    let unread = processes.filter(|process| !is_read(process.key)).filter_map(|process| {
-        let rank = process.rank.get()?;
+    let processes = || frame.processes.iter().flat_map(|processes| &*processes.list);
+    // A process with a rank of its own may belong to another job, or be the only one of its job.
+    let is_sibling = |process: &Process| {
+        let launcher = process.parent.as_ref().filter(|parent| parent.pid.0 > 1);
+        let mut read = processes().filter(|other| is_read(other.key));
+        launcher.is_some() && read.any(|read| read.parent.as_ref() == launcher)
+    };
+    let unread = processes().filter(|process| !is_read(process.key)).filter_map(|process| {
+        let rank = process.rank.get().filter(|_| is_sibling(process))?;
         Some(observe(without_groups(process.key, Some(rank), frame.mono), ProcessStatus::Starting))
     });
     let is_recent = |ended: &&ExitedProcess| frame.mono.since(ended.mono) < MAX_EXIT_AGE;

@@ -56,7 +56,9 @@ const SHUTDOWN: Activity = Activity {
 
 impl Activity {
     fn matches(&self, frame: &StackFrame) -> bool {
-        let is_function = self.function.is_empty() || frame.function == self.function;
+        // From Python 3.11 on, the name of a method includes its class.
+        let function = frame.function.rsplit('.').next();
+        let is_function = self.function.is_empty() || function == Some(self.function);
         is_function && frame.file.contains(self.file)
     }
 

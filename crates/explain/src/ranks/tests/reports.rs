@@ -6,7 +6,11 @@ const LOADER: &[(&str, &str, u32)] = &[
     ("wait", "/usr/lib/python3.12/threading.py", 355),
     ("get", "/usr/lib/python3.12/queue.py", 171),
     ("_try_get_data", "/venv/lib/python3.12/site-packages/torch/utils/data/dataloader.py", 1251),
-    ("__next__", "/venv/lib/python3.12/site-packages/torch/utils/data/dataloader.py", 708),
+    (
+        "_BaseDataLoaderIter.__next__",
+        "/venv/lib/python3.12/site-packages/torch/utils/data/dataloader.py",
+        708,
+    ),
     ("train", "/home/ana/train.py", 88),
 ];
 const ITEM: &[(&str, &str, u32)] = &[("step", "/home/ana/train.py", 91)];
