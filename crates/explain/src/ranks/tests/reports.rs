@@ -195,7 +195,7 @@ fn names_the_rank_of_each_measured_hang() {
     assert_said(
         "hang_kind",
         &kind,
-        &["rank 1 holds up 3 ranks for 41 s: it called _ALLGATHER_BASE #30, others ALLREDUCE"],
+        &["rank 1 holds up 3 ranks for 41 s: it called ALLGATHER #30, others ALLREDUCE"],
     );
     let order = ranks(4, |number, rank| {
         let (world, tp) = if number == 1 { (38.9, 39.0) } else { (39.0, 38.9) };
@@ -277,7 +277,7 @@ fn names_a_stopped_rank_of_real_training_loops() {
     });
     assert_eq!(say(&mesh), [stopped(3)], "rank 3 is a victim of rank 1");
     let running = change(mesh, 1, |rank| rank.status(ProcessStatus::Running));
-    let expected = "rank 1 holds up 3 ranks for 12 s: it has not come to _ALLGATHER_BASE #3076 in group mesh_dp";
+    let expected = "rank 1 holds up 3 ranks for 12 s: it has not come to ALLGATHER #3076 in group mesh_dp";
     assert_eq!(say(&running), [expected]);
 
     let pipeline = ranks(4, |number, rank| {
