@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use gputop_explain::ranks::RankState;
 use gputop_model::accounting::{Accounting, account_pools};
 use gputop_model::frame::Frame;
 use gputop_model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
@@ -51,7 +52,7 @@ impl GpuRow {
             let growth = host.holders.growth_note(row.gpu(), frame);
             let full_soon = || full_soon(&host.processes.all_rows, row.gpu());
             row.growth = growth.or_else(|| Some(format!("full in ~{}", span_text(full_soon()?))));
-            row.rank = host.jobs.note(row.gpu().index).filter(|_| !host.is_rewound());
+            row.rank = rank_note(row.gpu(), host);
         }
         rows
     }
@@ -182,6 +183,19 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
         (Some(note), None) => Cell::new(note.text, note.emphasis),
         (None, None) => Cell::text(""),
     }
+}
+
+/// Returns what the rank on a GPU does, if it waits or holds up others. While the display is rewound, the states of that
+/// time are not known.
+fn rank_note(gpu: &Gpu, host: &HostState) -> Option<GpuNote> {
+    let states = host.jobs.states_on(gpu.index).filter(|_| !host.is_rewound());
+    let state = states.max_by_key(|state| matches!(state, RankState::Waits { .. }))?;
+    let emphasis = match state {
+        RankState::Runs | RankState::NotReadYet | RankState::NotReadable(_) => return None,
+        RankState::Waits { .. } => Emphasis::Normal,
+        _ => Emphasis::Warn,
+    };
+    Some(GpuNote { text: state.to_string(), emphasis })
 }
 
 /// A message about a GPU.

@@ -12,9 +12,7 @@ use gputop_model::process_group::RankReading;
 use gputop_model::reading::{Missing, Reading, Reason};
 use gputop_model::units::{Millis, Mono};
 
-use super::emphasis::Emphasis;
 use super::exited::{ExitedProcess, ExitedProcesses};
-use super::gpu_columns::GpuNote;
 use super::incidents::Incidents;
 use super::rank_columns::RankLine;
 
@@ -68,17 +66,10 @@ impl Jobs {
         self.reports.iter().flat_map(|report| &report.verdicts)
     }
 
-    /// Returns what the rank on a GPU does, if it waits or holds up others.
-    pub(super) fn note(&self, gpu: u32) -> Option<GpuNote> {
-        let on_gpu = self.lines.iter().filter(|line| line.rank.gpu == Some(gpu));
-        let states = on_gpu.map(|line| &line.rank.state);
-        let state = states.max_by_key(|state| matches!(state, RankState::Waits { .. }))?;
-        let emphasis = match state {
-            RankState::Runs | RankState::NotReadYet | RankState::NotReadable(_) => return None,
-            RankState::Waits { .. } => Emphasis::Normal,
-            _ => Emphasis::Warn,
-        };
-        Some(GpuNote { text: state.to_string(), emphasis })
+    /// Returns the states of the ranks on a GPU.
+    pub(super) fn states_on(&self, gpu: u32) -> impl Iterator<Item = &RankState> {
+        let on_gpu = move |line: &&RankLine| line.rank.gpu == Some(gpu);
+        self.lines.iter().filter(on_gpu).map(|line| &line.rank.state)
     }
 
     /// Returns the process of a rank that the most important verdict names.

@@ -37,7 +37,8 @@ use super::signal_targets::{self, Target, targets};
 use super::theme::Role;
 use super::widgets::cells::{put_line, replace_non_ascii};
 use super::{chrome, copy_text};
-use crate::dashboard::dangers::dangers;
+use crate::dashboard::dangers::{Danger, dangers};
+use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::filter::Filter;
 use crate::dashboard::groups::Grouping;
 use crate::dashboard::incidents::{ListedIncident, news};
@@ -658,9 +659,11 @@ impl View {
         Parts { header, totals, status, body }
     }
 
-    /// Returns true if there is an unread incident, a present danger or a stop of the tour.
+    /// Returns true if there is an unread incident, a stop of the tour, or a present danger that a small pane does not show
+    /// by itself, as it does a lost GPU.
     fn has_news(&self, app: &App) -> bool {
-        let is_danger = || dangers(&app.host).iter().any(|danger| danger.is_imminent);
+        let is_hidden = |danger: &Danger| danger.is_imminent && danger.emphasis != Emphasis::Bad;
+        let is_danger = || dangers(&app.host).iter().any(is_hidden);
         !self.unread(app).is_empty() || is_danger() || chrome::short_tour_text(app).is_some()
     }
 

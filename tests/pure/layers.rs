@@ -62,6 +62,7 @@ const RULES: &[Rule] = &[
     // Prints a history replayed under other settings.
     Rule { place: "export/whatif.rs", may: &["export", "gputop_allocator"] },
     // Prints the state of a host.
+    Rule { place: "export/ranks.rs", may: &["dashboard", "export", "gputop_explain"] },
     Rule { place: "export", may: &["dashboard"] },
     // Quotes lines of the user's source files in incidents.
     Rule { place: "incident/source_lines.rs", may: &["gputop_explain", "incident", "user_files"] },
@@ -75,7 +76,7 @@ const RULES: &[Rule] = &[
         may: &["collect", "gputop_explain", "export", "gputop_peek", "incident", "user_files"],
     },
     // The state of one host on a screen or in print, without a terminal.
-    Rule { place: "dashboard", may: &["gputop_allocator", "incident"] },
+    Rule { place: "dashboard", may: &["gputop_allocator", "gputop_explain", "incident"] },
     Rule {
         place: "tui",
         may: &[

@@ -15,6 +15,7 @@ mod menus;
 mod pictures;
 mod printed_tables;
 mod process_limits;
+mod ranks;
 mod recording;
 mod screen_sizes;
 mod screens;

@@ -40,6 +40,9 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
+/// Height below which a pane shows the table only.
+const MIN_TABLE: u16 = 8;
+
 impl ListRow for RankLine {
     type Key = ProcessKey;
     type Subject = ();
@@ -95,9 +98,9 @@ impl RanksScreen {
     /// Returns the areas of the table, and of the text below it.
     fn areas(app: &App, area: Rect) -> [Rect; 2] {
         let rows = u16::try_from(app.host.jobs.lines.len() + 2).unwrap_or(u16::MAX);
-        // A small pane shows the table only.
-        let text = area.height.saturating_sub(rows).min(area.height / 2);
-        Layout::vertical([Constraint::Fill(1), Constraint::Length(text)]).areas(area)
+        // Of many ranks, those that fit into two thirds are shown.
+        let table = rows.min((area.height * 2 / 3).max(MIN_TABLE));
+        Layout::vertical([Constraint::Max(table), Constraint::Fill(1)]).areas(area)
     }
 
     /// Returns what else is known: equal stacks, warnings, and the groups of the rank under the cursor.

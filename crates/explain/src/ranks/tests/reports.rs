@@ -277,7 +277,8 @@ fn names_a_stopped_rank_of_real_training_loops() {
     });
     assert_eq!(say(&mesh), [stopped(3)], "rank 3 is a victim of rank 1");
     let running = change(mesh, 1, |rank| rank.status(ProcessStatus::Running));
-    let expected = "rank 1 holds up 3 ranks for 12 s: it has not come to ALLGATHER #3076 in group mesh_dp";
+    let expected =
+        "rank 1 holds up 3 ranks for 12 s: it has not come to ALLGATHER #3076 in group mesh_dp";
     assert_eq!(say(&running), [expected]);
 
     let pipeline = ranks(4, |number, rank| {
