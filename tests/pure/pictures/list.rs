@@ -49,7 +49,17 @@ fn path(name: &str) -> PathBuf {
 /// Returns the path and the content of every picture.
 pub fn all() -> Vec<(PathBuf, String)> {
     let pictures = PICTURES.iter().map(|picture| (picture.path(), picture.draw()));
-    pictures.chain([(path("fix"), fix()), (path("holders"), holders())]).collect()
+    let others = [("fix", fix()), ("holders", holders()), ("ranks", ranks())];
+    pictures.chain(others.map(|(name, drawn)| (path(name), drawn))).collect()
+}
+
+/// Four ranks on a simulated NCCL, one of which waits for its data loader.
+const RANKS: &[u8] = include_bytes!("../../data/recordings/ranks.gpt.zst");
+const RANKS_SECONDS: u64 = 74;
+
+fn ranks() -> String {
+    let app = screen_fixture::app_at(RANKS, RANKS_SECONDS, Palette::Dark, false, true);
+    svg(&screen_fixture::draw(&app, "ranks", 120, 16))
 }
 
 /// The start of a training run that keeps the graphs of some losses, recorded on an H200, and four readings of what holds
