@@ -128,10 +128,11 @@ const UPPER: &[(&str, &[&str])] = &[
     ("crates/model/redact", &["protocol"]),
     ("crates/model", &["protocol", "redact"]),
     ("crates/peek/torch", &["python"]),
-    ("crates/peek/python.rs", &["torch"]),
-    ("crates/peek/python", &["torch"]),
-    ("crates/peek/cpython", &["python", "torch"]),
-    ("crates/peek", &["cpython", "python", "torch"]),
+    ("crates/peek/python.rs", &["bfc", "torch"]),
+    ("crates/peek/python", &["bfc", "torch"]),
+    ("crates/peek/cpython", &["bfc", "python", "torch"]),
+    ("crates/peek/bfc", &["cpython", "python", "torch"]),
+    ("crates/peek", &["bfc", "cpython", "python", "torch"]),
 ];
 
 const UNSAFE: &[&str] = &[

@@ -51,6 +51,7 @@ fn json_has_the_documented_fields() {
             largest_free_block: size(),
             ..ReportedPool::default()
         }],
+        pinned_host_pools: vec![ReportedPool::default()],
         pause: Some(Reading::Value(Pause::default())),
     };
     let json = serde_json::to_value(&document).expect("JSON");

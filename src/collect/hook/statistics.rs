@@ -113,6 +113,14 @@ impl ReportedPools {
             self.others.push(other.pool(framework, process, at));
         }
     }
+
+    /// Returns the pools of other frameworks that gputop has read itself, and those of other devices and frameworks that
+    /// the hook reported.
+    pub fn others_beside(&self, read: &[ReportedPool]) -> Vec<ReportedPool> {
+        let of = |pool: &ReportedPool| (pool.process, pool.framework, pool.ordinal);
+        let is_new = |pool: &&ReportedPool| read.iter().all(|read| of(read) != of(pool));
+        read.iter().chain(self.others.iter().filter(is_new)).cloned().collect()
+    }
 }
 
 impl TorchStatistics {

@@ -1,0 +1,89 @@
+//! Searches a process's own memory for objects of a class, in steps.
+//!
+//! Only memory that is resident is read, and no mapping above 1 GiB. The tables of handles, which take 1/32 of a pool, are
+//! left out as soon as the pool is known. `[heap]` comes first, because it contains the objects if the main thread
+//! initialized the framework, and then the mappings from the smallest to the largest.
+
+use std::collections::VecDeque;
+
+use crate::memory::maps::Mapping;
+use crate::memory::view::View;
+use crate::memory::{Memory, MemoryError, Range};
+
+/// Bytes to read in one step.
+const BLOCK: usize = 1 << 20;
+const MAX_MAPPING_BYTES: u64 = 1 << 30;
+/// Maximum number of bytes to read in one search, for programs with many large arrays on the host.
+const MAX_BYTES: usize = 8 << 30;
+/// Maximum number of words that look like an object. Known processes have fewer than ten.
+const MAX_CANDIDATES: usize = 256;
+
+#[derive(Debug)]
+pub struct ObjectScan {
+    vtables: Vec<u64>,
+    mappings: VecDeque<Range>,
+    parts: VecDeque<Range>,
+    buffer: Vec<u8>,
+    left: usize,
+    candidates_left: usize,
+    /// Address and vtable of each word found and not yet taken.
+    pub found: Vec<(u64, u64)>,
+}
+
+impl ObjectScan {
+    pub fn new(maps: &[Mapping], vtables: Vec<u64>) -> Self {
+        let len = |map: &Mapping| map.end.saturating_sub(map.start);
+        let is_searched = |map: &&Mapping| map.is_heap && len(map) <= MAX_MAPPING_BYTES;
+        let mut heaps: Vec<&Mapping> = maps.iter().filter(is_searched).collect();
+        heaps.sort_by_key(|map| (!map.is_main_heap, len(map)));
+        let range = |map: &Mapping| Range {
+            address: map.start,
+            len: usize::try_from(len(map)).unwrap_or_default(),
+        };
+        Self {
+            vtables,
+            mappings: heaps.into_iter().map(range).collect(),
+            parts: VecDeque::new(),
+            buffer: Vec::new(),
+            left: MAX_BYTES,
+            candidates_left: MAX_CANDIDATES,
+            found: Vec::new(),
+        }
+    }
+
+    /// Leaves out the mapping with this address.
+    pub fn exclude(&mut self, address: u64) {
+        let has_address = |range: &Range| {
+            address.checked_sub(range.address).is_some_and(|offset| offset < range.len as u64)
+        };
+        self.mappings.retain(|mapping| !has_address(mapping));
+    }
+
+    /// Searches one more block. Returns true once the scan has ended.
+    pub fn advance(&mut self, memory: &dyn Memory) -> Result<bool, MemoryError> {
+        let is_full = self.left == 0 || self.candidates_left == 0;
+        if is_full || self.vtables.is_empty() {
+            return Ok(true);
+        }
+        let Some(part) = self.parts.pop_front() else {
+            let Some(mapping) = self.mappings.pop_front() else { return Ok(true) };
+            self.parts = memory.resident(mapping).into();
+            return Ok(false);
+        };
+        let len = part.len.min(BLOCK).min(self.left);
+        if part.len > len {
+            let address = part.address.saturating_add(len as u64);
+            self.parts.push_front(Range { address, len: part.len - len });
+        }
+        self.left -= len;
+        self.buffer.clear();
+        memory.read(&[Range { address: part.address, len }], &mut self.buffer)?;
+        let words = (0_u64..).zip(View(&self.buffer).words());
+        let wanted = words.filter(|(_, word)| self.vtables.contains(word));
+        let objects = wanted.map(|(index, word)| (part.address.wrapping_add(8 * index), word));
+        let known = self.found.len();
+        self.found.extend(objects.take(self.candidates_left));
+        self.candidates_left -= self.found.len() - known;
+        Ok(false)
+    }
+}
