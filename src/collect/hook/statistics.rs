@@ -6,7 +6,7 @@
 //! value, the value is missing from the page and becomes a missing reading with a reason.
 
 use gputop_model::event::HookGauge;
-use gputop_model::reported_pool::Framework;
+use gputop_model::reported_pool::{Framework, PoolSource};
 use gputop_model::{
     Allocator, Bytes, Mono, Pool, PoolStats, ProcessKey, Reading, Reason, ReportedPool, Sampled,
 };
@@ -177,6 +177,7 @@ impl Other {
             process,
             framework,
             allocator,
+            source: PoolSource::Hook,
             ordinal: self.device,
             gpu: Reading::default(),
             at,

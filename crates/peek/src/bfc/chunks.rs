@@ -154,3 +154,77 @@ pub fn are_mostly_linked(slots: &[u8], chunk_size: usize) -> bool {
     }
     all >= MIN_LINKS && linked.saturating_mul(10) >= all.saturating_mul(9)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 64;
+
+    /// A slot with size, allocation, address, previous, next and bin.
+    fn slot(words: [u64; 5], bin: u32) -> [u8; SIZE] {
+        let [size, allocation, address, previous, next] = words;
+        let mut bytes = [0; SIZE];
+        let members = [size, size - 1, allocation, address, previous, next, u64::from(bin)];
+        for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(members) {
+            *place = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    #[test]
+    fn follows_the_chain_from_the_handle_and_ignores_stale_slots() {
+        let region = Region { address: 0x1000, size: 0x800, handles: 0 };
+        let slots = [
+            // A stale slot with the address of the first chunk.
+            slot([0x800, NONE, 0x1000, NONE, NONE], NO_BIN),
+            slot([0x500, NONE, 0x1300, 2, NONE], NO_BIN),
+            slot([0x300, 7, 0x1000, NONE, 1], NO_BIN),
+        ];
+        let slots = slots.as_flattened();
+        let found = walk(slots, SIZE, &[region], &[2]).expect("a chain");
+        let shape: Vec<(u64, bool, u64)> =
+            found.iter().map(|chunk| (chunk.size, chunk.is_in_use, chunk.requested)).collect();
+        assert_eq!(shape, [(0x300, true, 0x2ff), (0x500, false, 0)]);
+        assert_eq!(bytes_in_use(&found), 0x300);
+        // Chains that are too short, begin in the middle, end outside or have another chunk size.
+        assert_eq!(walk(slots, SIZE, &[Region { size: 0x900, ..region }], &[2]), None);
+        assert_eq!(walk(slots, SIZE, &[region], &[1]), None);
+        assert_eq!(walk(slots, SIZE, &[region], &[3]), None);
+        assert_eq!(walk(slots, 96, &[region], &[2]), None);
+        assert_eq!(walk(slots, 0, &[region], &[2]), None);
+    }
+
+    #[test]
+    fn a_circle_of_chunks_ends() {
+        let region = Region { address: 0, size: 1 << 40, handles: 0 };
+        let slots = [slot([0x100, 1, 0, 1, 1], NO_BIN), slot([0x100, 1, 0x100, 0, 0], NO_BIN)];
+        assert_eq!(walk(slots.as_flattened(), SIZE, &[region], &[0]), None);
+    }
+
+    #[test]
+    fn a_region_must_have_a_handle_for_each_granule() {
+        let region = |handles_end: u64| -> Vec<u8> {
+            let words = [0x1000_u64, 0x800, 0x1800, 0x9000, handles_end, 0];
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        assert_eq!(regions(&region(0x9040), 48).map(|regions| regions.len()), Some(1));
+        assert_eq!(regions(&region(0x9048), 48), None);
+        assert_eq!(regions(&region(0x9040), 0), None);
+    }
+
+    #[test]
+    fn links_reveal_the_chunk_size_of_a_changing_allocator() {
+        let count = 40;
+        let mut slots: Vec<[u8; SIZE]> = (0..count)
+            .map(|index: u64| {
+                let previous = index.checked_sub(1).unwrap_or(NONE);
+                slot([0x100, 1, 0x100 * index, previous, index + 1], NO_BIN)
+            })
+            .collect();
+        slots[7] = slot([0x100, 1, 0, 3, 4], NO_BIN);
+        assert!(are_mostly_linked(slots.as_flattened(), SIZE));
+        assert!(!are_mostly_linked(slots.as_flattened(), 80));
+        assert!(!are_mostly_linked(&slots.as_flattened()[..SIZE * 9], SIZE));
+    }
+}

@@ -11,6 +11,8 @@ pub enum Failure {
     /// The library is loaded, but no pool has reserved memory.
     #[error("{0} has not reserved GPU memory in a pool yet")]
     NotInitialised(&'static str),
+    #[error("the search for its pools has not finished yet")]
+    Searching,
     #[error("unknown XLA build, whose pools do not have the expected structure")]
     UnknownBuild,
     #[error("the allocator changed during every read")]
@@ -28,7 +30,7 @@ impl Failure {
     pub fn missing(&self) -> Missing {
         let reason = match self {
             Self::NotLoaded | Self::Forked => Reason::Unsupported,
-            Self::NotInitialised(_) | Self::Busy => Reason::NotRead,
+            Self::NotInitialised(_) | Self::Searching | Self::Busy => Reason::NotRead,
             Self::UnknownBuild => Reason::Unknown,
             Self::Changed => Reason::Gone,
             Self::Memory(error) => return error.missing(),

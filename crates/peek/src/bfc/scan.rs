@@ -87,3 +87,68 @@ impl ObjectScan {
         Ok(false)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const VTABLE: u64 = 0x7f00_0000_1000;
+
+    /// Memory in which every page contains a word that looks like an object, and half of each mapping is resident.
+    #[derive(Debug, Default)]
+    struct Pages(RefCell<Vec<Range>>);
+
+    impl Memory for Pages {
+        fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+            self.0.borrow_mut().extend(ranges);
+            for range in ranges {
+                into.resize(into.len() + range.len - 8, 0);
+                into.extend(VTABLE.to_le_bytes());
+            }
+            Ok(())
+        }
+
+        fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+            Ok(Vec::new())
+        }
+
+        fn resident(&self, range: Range) -> Vec<Range> {
+            vec![Range { len: range.len / 2, ..range }]
+        }
+    }
+
+    fn heap(start: u64, len: u64) -> Mapping {
+        Mapping { start, end: start + len, is_heap: true, ..Mapping::default() }
+    }
+
+    #[test]
+    fn reads_resident_memory_of_the_main_heap_first_and_no_large_mapping() {
+        let maps = [
+            heap(0x1000_0000, 0x8000),
+            heap(0x2000_0000, 0x2000),
+            Mapping { is_main_heap: true, ..heap(0x3000_0000, 0x10_0000) },
+            heap(0x1_0000_0000, (1 << 30) + 0x1000),
+            Mapping { is_heap: false, ..heap(0x4000_0000, 0x1000) },
+            heap(0x5000_0000, 0x4000),
+        ];
+        let memory = Pages::default();
+        let mut scan = ObjectScan::new(&maps, vec![VTABLE]);
+        scan.exclude(0x5000_0010);
+        while !scan.advance(&memory).expect("memory") {}
+        let read: Vec<(u64, usize)> =
+            memory.0.borrow().iter().map(|range| (range.address, range.len)).collect();
+        assert_eq!(read, [(0x3000_0000, 0x8_0000), (0x2000_0000, 0x1000), (0x1000_0000, 0x4000)]);
+        assert_eq!(scan.found[1], (0x2000_0ff8, VTABLE));
+    }
+
+    #[test]
+    fn stops_at_the_maximum_number_of_candidates() {
+        let maps: Vec<Mapping> = (1..1_000).map(|number| heap(number << 20, 0x2000)).collect();
+        let memory = Pages::default();
+        let mut scan = ObjectScan::new(&maps, vec![VTABLE]);
+        while !scan.advance(&memory).expect("memory") {}
+        assert_eq!(scan.found.len(), MAX_CANDIDATES);
+    }
+}

@@ -159,6 +159,7 @@ impl VtableSearch {
         let is_complete = self.found.len() == self.library.classes.len();
         let block = self.blocks.pop_front().filter(|_| !is_complete);
         let Some(block) = block else {
+            self.verify(memory)?;
             self.save(cache);
             return Ok(true);
         };
@@ -229,6 +230,20 @@ impl VtableSearch {
         self.code.iter().any(is_in)
     }
 
+    /// Removes what was found in a file that is not the one that the process mapped.
+    fn verify(&mut self, memory: &dyn Memory) -> Result<(), MemoryError> {
+        let mut verified = Vec::new();
+        for (class, vtables) in std::mem::take(&mut self.found) {
+            let vtable = vtables.first().copied().unwrap_or_default();
+            let name = mapped(rtti::class_of_vtable(memory, vtable))?.flatten();
+            if name.as_deref() == Some(class) {
+                verified.push((class, vtables));
+            }
+        }
+        self.found = verified;
+        Ok(())
+    }
+
     fn save(&self, cache: &mut VtableCache) {
         let Some((_, version)) = &self.file else { return };
         if cache.0.len() >= MAX_CACHED_FILES {
@@ -295,7 +310,145 @@ fn positions(bytes: &[u8], needle: &[u8]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::io::Write;
+
     use super::*;
+    use crate::bfc::library;
+
+    const BASE: u64 = 0x7f00_0000_0000;
+    const NAME: &[u8] = b"N3tsl12BFCAllocatorE\0";
+    const VTABLE: u64 = BASE + 0x4210;
+
+    /// A library in memory: constants, code, and a RELRO segment with a type_info and a vtable.
+    #[derive(Debug)]
+    struct Loaded {
+        bytes: Vec<u8>,
+        file: Option<tempfile::NamedTempFile>,
+        /// Number of bytes read from memory.
+        read: Cell<usize>,
+    }
+
+    impl Loaded {
+        fn new() -> Self {
+            let mut image = Self { bytes: vec![0; 0x5000], file: None, read: Cell::new(0) };
+            image.put(0, b"\x7fELF\x02\x01");
+            image.put(16, &3_u16.to_le_bytes());
+            image.put(32, &64_u64.to_le_bytes());
+            image.put(56, &4_u16.to_le_bytes());
+            let segments: [[u64; 4]; 4] = [
+                [1 | 4 << 32, 0, 0x3000, 0],
+                [1 | 5 << 32, 0x3000, 0x1000, 0x3000],
+                [1 | 6 << 32, 0x4000, 0x1000, 0x4000],
+                [0x6474_e552 | 4 << 32, 0x4000, 0x1000, 0x4000],
+            ];
+            for (index, [kind, address, len, offset]) in segments.into_iter().enumerate() {
+                for (at, word) in [(0, kind), (8, offset), (16, address), (32, len), (40, len)] {
+                    image.put(64 + 56 * index + at, &word.to_le_bytes());
+                }
+            }
+            // The end of a longer name, which no type_info points to, and the name itself.
+            image.put(0x0ff0, b"other");
+            image.put(0x0ff5, NAME);
+            image.put(0x2000, NAME);
+            image.put(0x4108, &(BASE + 0x2000).to_le_bytes());
+            // A pointer to the type_info that is not in a vtable, and the vtable.
+            image.put(0x4180, &(BASE + 0x4100).to_le_bytes());
+            image.put(0x4208, &(BASE + 0x4100).to_le_bytes());
+            image.put(0x4210, &(BASE + 0x3010).to_le_bytes());
+            image
+        }
+
+        fn put(&mut self, at: usize, bytes: &[u8]) {
+            self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        fn with_file(mut self, bytes: &[u8]) -> Self {
+            let mut file = tempfile::NamedTempFile::new().expect("a file");
+            file.write_all(bytes).expect("written");
+            self.file = Some(file);
+            self
+        }
+
+        fn search(&self, cache: &mut VtableCache) -> Vec<u64> {
+            let maps = self.maps().expect("maps");
+            let (base, library) = library::loaded(&maps)[0];
+            let mut search = VtableSearch::start(self, &maps, base, library, cache)
+                .expect("memory")
+                .expect("an image");
+            loop {
+                while !search.advance(self, cache).expect("memory") {}
+                let is_found = search.vtables().next().is_some();
+                if is_found || !search.ignore_file(self).expect("memory") {
+                    return search.vtables().collect();
+                }
+            }
+        }
+    }
+
+    impl Memory for Loaded {
+        fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+            for range in ranges {
+                let at = usize::try_from(range.address.wrapping_sub(BASE)).unwrap_or(usize::MAX);
+                let bytes = self.bytes.get(at..).unwrap_or_default();
+                let bytes = &bytes[..bytes.len().min(range.len)];
+                self.read.set(self.read.get() + bytes.len());
+                into.extend(bytes);
+                if bytes.len() < range.len {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+            let file = "/venv/xla_cuda_plugin.so".to_owned();
+            let (start, end) = (BASE, BASE + 0x5000);
+            Ok(vec![Mapping { start, end, executable: true, file, ..Mapping::default() }])
+        }
+
+        fn resident(&self, range: Range) -> Vec<Range> {
+            vec![range]
+        }
+
+        fn open_file(&self, _: &Mapping) -> Option<File> {
+            self.file.as_ref()?.reopen().ok()
+        }
+    }
+
+    #[test]
+    fn a_name_counts_only_if_a_type_info_points_to_it() {
+        let image = Loaded::new();
+        assert_eq!(image.search(&mut VtableCache::default()), [VTABLE]);
+        let mut stripped = Loaded::new();
+        stripped.put(0x4108, &[0; 8]);
+        assert_eq!(stripped.search(&mut VtableCache::default()), [0; 0]);
+    }
+
+    #[test]
+    fn the_file_is_searched_once_and_a_foreign_file_is_ignored() {
+        let bytes = Loaded::new().bytes;
+        let image = Loaded::new().with_file(&bytes);
+        let mut cache = VtableCache::default();
+        assert_eq!(image.search(&mut cache), [VTABLE]);
+        // The headers, RELRO and a few names, but not the constants.
+        assert!(image.read.get() < 0x2000, "{}", image.read.get());
+        image.read.set(0);
+        assert_eq!(image.search(&mut cache), [VTABLE]);
+        assert!(image.read.get() < 0x1000, "{}", image.read.get());
+        let foreign = Loaded::new().with_file(&[0; 0x5000]);
+        assert_eq!(foreign.search(&mut VtableCache::default()), [VTABLE]);
+    }
+
+    #[test]
+    fn a_cached_vtable_of_another_class_is_not_used() {
+        let bytes = Loaded::new().bytes;
+        let mut cache = VtableCache::default();
+        let mut image = Loaded::new().with_file(&bytes);
+        assert_eq!(image.search(&mut cache), [VTABLE]);
+        image.put(0x2000, b"N3tsl12XYZ");
+        assert_eq!(image.search(&mut cache), [0; 0]);
+    }
 
     #[test]
     fn finds_every_occurrence() {

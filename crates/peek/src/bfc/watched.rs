@@ -173,6 +173,9 @@ impl WatchedPools {
     /// Returns why no pool could be read, or `None` if the process does not use the frameworks.
     pub fn why_missing(&self) -> Option<Missing> {
         match &self.failure {
+            _ if self.search.is_some() && self.allocators.is_empty() => {
+                Some(Failure::Searching.missing())
+            }
             Some(Failure::NotLoaded) => None,
             Some(failure) => Some(failure.missing()),
             None => (!self.allocators.is_empty()).then(|| Failure::Busy.missing()),

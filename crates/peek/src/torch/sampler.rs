@@ -32,7 +32,7 @@ use crate::clock::now_mono;
 
 pub const PERIOD: Duration = Duration::from_millis(50);
 /// Maximum time in each sample for searching pools of JAX and TensorFlow, in all processes together.
-const MAX_SEARCH_TIME: Duration = Duration::from_millis(5);
+const MAX_SEARCH_TIME: Duration = Duration::from_millis(10);
 
 /// Callback for allocation spikes. It runs on the sampler thread and delays further samples.
 type Alert = Box<dyn Fn(AllocationSpike) + Send>;
