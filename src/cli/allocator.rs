@@ -28,7 +28,7 @@ use gputop_peek::memory::MemoryError;
 use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
 use gputop_peek::memory::pause::{PauseError, PauseStats, ThreadPause};
-use gputop_peek::process::stat::{start_time, with_ancestors};
+use gputop_peek::process::stat::start_time;
 use gputop_peek::torch::{AllocatorStat, Attached, DeviceStats, Failure};
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -71,9 +71,19 @@ struct AllocatorDocument {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "reported_pools")]
     pinned_host_pools: Vec<ReportedPool>,
+    /// Regions and chunks of the pools of JAX and TensorFlow. Read only for `--blocks`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    chunk_maps: Vec<ChunkMapDocument>,
     /// Details of the pauses. Set only with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
+}
+
+#[derive(Serialize)]
+struct ChunkMapDocument {
+    /// Name that the framework gave the pool: `GPU_0_bfc`.
+    name: String,
+    segments: Reading<Vec<Segment>>,
 }
 
 #[derive(Debug, Serialize, Clone, Copy, Default)]
@@ -135,14 +145,15 @@ pub fn run(args: &Args) -> Result<u8> {
         Ok(document) => (document, 0),
         Err(failure) => (unreadable(pid, &failure), exit_code(&failure)),
     };
-    let read = read_others(proc_root, pid);
+    let read = read_others(proc_root, pid, args.blocks);
     if let (Reading::Missing(why), Err(failure)) = (&mut document.devices, &read)
         && *why == Failure::NotTorch.missing()
         && *failure != bfc::Failure::NotLoaded
     {
         *why = failure.missing();
     }
-    let read = read.unwrap_or_default();
+    let (read, chunk_maps) = read.unwrap_or_default();
+    document.chunk_maps = chunk_maps;
     document.reported_pools = reported_by(proc_root, pid).others_beside(&read.gpu);
     document.pinned_host_pools = read.pinned_host;
     let has_reported_pools = !document.reported_pools.is_empty();
@@ -162,16 +173,26 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(if has_reported_pools { 0 } else { code })
 }
 
-/// Reads the pools of JAX and TensorFlow.
-fn read_others(proc_root: &Path, pid: Pid) -> Result<FoundPools, bfc::Failure> {
+/// Reads the pools of JAX and TensorFlow and, if wanted, their chunks.
+fn read_others(
+    proc_root: &Path,
+    pid: Pid,
+    with_chunks: bool,
+) -> Result<(FoundPools, Vec<ChunkMapDocument>), bfc::Failure> {
     let process = ProcessKey { pid, start: start_time(proc_root, pid).unwrap_or_default() };
     let memory = Live::new(proc_root, pid);
     let mut found = bfc::find(&memory, &mut VtableCache::default())?;
-    let parent = with_ancestors(proc_root, pid).nth(1);
-    if parent.is_some_and(|(parent, _)| bfc::is_forked_copy(proc_root, parent.pid, &found)) {
+    if bfc::is_forked_copy(proc_root, pid, &found) {
         return Err(bfc::Failure::Forked);
     }
-    FoundPools::read(process, &mut found, &memory)
+    let pools = FoundPools::read(process, &mut found, &memory)?;
+    found.retain(|_| with_chunks);
+    let map = |allocator: &mut bfc::Allocator| {
+        let map = allocator.read(&memory).and_then(|found| found.map.ok_or(bfc::Failure::Busy));
+        let segments = map.map(|map| map.segments()).map_err(|failure| failure.missing());
+        ChunkMapDocument { name: allocator.name.clone(), segments: segments.into() }
+    };
+    Ok((pools, found.iter_mut().map(map).collect()))
 }
 
 fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Failure> {
@@ -209,6 +230,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Fa
         devices: devices.into(),
         reported_pools: Vec::new(),
         pinned_host_pools: Vec::new(),
+        chunk_maps: Vec::new(),
         pause,
     })
 }
@@ -369,6 +391,7 @@ fn unreadable(pid: Pid, failure: &Failure) -> AllocatorDocument {
         devices: Reading::Missing(failure.missing()),
         reported_pools: Vec::new(),
         pinned_host_pools: Vec::new(),
+        chunk_maps: Vec::new(),
         pause: None,
     }
 }

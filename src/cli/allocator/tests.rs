@@ -52,6 +52,7 @@ fn json_has_the_documented_fields() {
             ..ReportedPool::default()
         }],
         pinned_host_pools: vec![ReportedPool::default()],
+        chunk_maps: Vec::new(),
         pause: Some(Reading::Value(Pause::default())),
     };
     let json = serde_json::to_value(&document).expect("JSON");

@@ -77,6 +77,11 @@ impl Allocator {
         }
     }
 
+    /// Returns why the framework has no pool of GPU memory, if this one is of host memory.
+    pub(super) fn not_initialised(&self) -> Failure {
+        Failure::NotInitialised(self.library.framework.words())
+    }
+
     /// Reads everything that is needed to find the structure again.
     pub(super) fn recognize_and_read(&mut self, memory: &dyn Memory) -> Result<(), Failure> {
         let mut budget = MAX_CALIBRATION_BYTES;
@@ -84,15 +89,14 @@ impl Allocator {
         self.read(memory).map(drop)
     }
 
-    /// Returns true if another process has the same allocator at the same address, with the same regions.
-    pub(super) fn is_in(&self, other: &dyn Memory) -> bool {
+    /// Returns true if two processes have this allocator at the same address, with the vector of regions at the same
+    /// address.
+    pub(super) fn is_same(&self, one: &dyn Memory, other: &dyn Memory) -> bool {
         let address = self.address.wrapping_add(self.layout.regions as u64);
         let ranges = [Range { address: self.address, len: 8 }, Range { address, len: 8 }];
-        let mut bytes = Vec::new();
-        let words = other.read(&ranges, &mut bytes).map(|()| View(&bytes));
-        words.is_ok_and(|words| {
-            words.word(0) == Some(self.vtable) && words.word(8) == self.reader.regions_address()
-        })
+        let (mut words, mut others) = (Vec::new(), Vec::new());
+        let is_read = one.read(&ranges, &mut words).and_then(|()| other.read(&ranges, &mut others));
+        is_read.is_ok() && View(&words).word(0) == Some(self.vtable) && words == others
     }
 
     /// Returns the pool as the model describes it.

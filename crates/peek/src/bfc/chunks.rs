@@ -10,6 +10,8 @@
 //! Chunks that are not part of a chain are unused slots, whatever their members say. A free chunk need not be in a bin:
 //! from JAX 0.11 on, the large free chunk of a preallocated pool is in none.
 
+use gputop_model::{Block, BlockState, Bytes};
+
 use crate::memory::view::View;
 
 /// Sizes are multiples of this.
@@ -40,6 +42,18 @@ pub struct Chunk {
     pub is_in_use: bool,
     /// Index of the region.
     pub region: usize,
+}
+
+impl Chunk {
+    /// Returns the chunk as the model describes a block.
+    pub fn block(&self) -> Block {
+        Block {
+            address: self.address,
+            size: Bytes(self.size),
+            requested: self.is_in_use.then_some(Bytes(self.requested)),
+            state: if self.is_in_use { BlockState::Allocated } else { BlockState::Free },
+        }
+    }
 }
 
 /// Parses the regions. Returns `None` unless all are plausible.

@@ -8,8 +8,8 @@ use crate::memory::MemoryError;
 pub enum Failure {
     #[error("no JAX or TensorFlow with CUDA found in this process")]
     NotLoaded,
-    /// The library is loaded, but no pool has reserved memory.
-    #[error("{0} has not reserved GPU memory in a pool yet")]
+    /// The library is loaded, but no pool has reserved memory. The framework may be configured to use another allocator.
+    #[error("{0} has reserved no GPU memory in a BFC pool")]
     NotInitialised(&'static str),
     #[error("the search for its pools has not finished yet")]
     Searching,

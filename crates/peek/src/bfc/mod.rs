@@ -48,6 +48,7 @@ pub use self::vtable::VtableCache;
 use self::search::Search;
 use crate::memory::Memory;
 use crate::memory::live::Live;
+use crate::process::stat::{StatBuffer, StatFile};
 
 /// Finds all pools of a process. Takes up to a second for a process with much memory.
 pub fn find(memory: &dyn Memory, cache: &mut VtableCache) -> Result<Vec<Allocator>, Failure> {
@@ -65,7 +66,10 @@ pub fn record(memory: &dyn Memory, recorder: &dyn Memory) -> Result<(), Failure>
 }
 
 /// Returns true if the pools of a process are copies of its parent's, because the process was forked from it.
-pub fn is_forked_copy(proc_root: &Path, parent: Pid, found: &[Allocator]) -> bool {
-    let parent = Live::new(proc_root, parent);
-    !found.is_empty() && found.iter().all(|allocator| allocator.is_in(&parent))
+pub fn is_forked_copy(proc_root: &Path, pid: Pid, found: &[Allocator]) -> bool {
+    let parent = StatFile::of(proc_root, pid)
+        .and_then(|stat| Ok(stat.read(&mut StatBuffer::default())?.parent));
+    let Ok(parent) = parent else { return false };
+    let (own, parent) = (Live::new(proc_root, pid), Live::new(proc_root, parent));
+    !found.is_empty() && found.iter().all(|allocator| allocator.is_same(&own, &parent))
 }

@@ -7,6 +7,8 @@
 //! A program that allocates 18,000 times a second passes within five attempts in nine of ten cases. If no attempt
 //! passes, the statistics are still those of one instant, because they are copied at once, but the chunks are unknown.
 
+use gputop_model::{Bytes, Segment};
+
 use super::chunks::{self, Chunk, Region};
 use super::failure::Failure;
 use super::layout::{Extent, Layout, MAX_CHUNK_BYTES, MAX_REGION_BYTES, VECTOR};
@@ -60,6 +62,24 @@ pub struct ChunkMap {
 }
 
 impl ChunkMap {
+    /// Returns the regions and chunks as the model describes segments and blocks.
+    pub fn segments(&self) -> Vec<Segment> {
+        let chunks = self.chunks.chunk_by(|one, other| one.region == other.region);
+        let mut segments: Vec<Segment> = self
+            .regions
+            .iter()
+            .zip(chunks)
+            .map(|(region, chunks)| Segment {
+                address: region.address,
+                size: Bytes(region.size),
+                blocks: chunks.iter().map(Chunk::block).collect(),
+                ..Segment::default()
+            })
+            .collect();
+        segments.sort_by_key(|segment| segment.address);
+        segments
+    }
+
     pub fn largest_free(&self) -> u64 {
         let free = self.chunks.iter().filter(|chunk| !chunk.is_in_use);
         free.map(|chunk| chunk.size).max().unwrap_or(0)
@@ -125,11 +145,6 @@ impl Reader {
             last = torn.or(last);
         }
         last.map(|stats| Snapshot { stats, map: None, is_broken }).ok_or(Failure::Busy)
-    }
-
-    /// Returns where the regions were at the last read.
-    pub fn regions_address(&self) -> Option<u64> {
-        View(&self.vectors.members).word(0)
     }
 
     fn attempt(&mut self, memory: &dyn Memory) -> Result<Attempt, Failure> {

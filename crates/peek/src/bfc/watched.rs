@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use gputop_model::{Millis, Missing, Mono, Pid, ProcessKey};
+use gputop_model::{Millis, Missing, Mono, ProcessKey};
 
-use super::allocator::Allocator;
+use super::allocator::{Allocator, Place};
 use super::failure::Failure;
 use super::is_forked_copy;
 use super::pools::FoundPools;
@@ -14,7 +14,7 @@ use super::search::Search;
 use super::vtable::VtableCache;
 use crate::memory::MemoryError;
 use crate::memory::live::Live;
-use crate::process::stat::{StatBuffer, StatFile, is_running};
+use crate::process::stat::is_running;
 use crate::process::statm::mapped_pages;
 
 /// Time to the second search. The interval doubles with each search that finds nothing new.
@@ -123,7 +123,7 @@ impl WatchedPools {
     }
 
     fn take(&mut self, found: Vec<Allocator>, step: &SearchStep<'_>) {
-        if step.detects_copies && self.is_copy(&found, step.proc_root) {
+        if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found) {
             self.allocators.clear();
             self.wait(Failure::Forked, step.now);
             return;
@@ -134,13 +134,6 @@ impl WatchedPools {
         self.allocators.extend(new);
         self.failure = None;
         self.next_search = due(step.now, search_interval(self.tries));
-    }
-
-    fn is_copy(&self, found: &[Allocator], proc_root: &Path) -> bool {
-        let parent: Option<Pid> = StatFile::of(proc_root, self.key.pid)
-            .and_then(|stat| Ok(stat.read(&mut StatBuffer::default())?.parent))
-            .ok();
-        parent.is_some_and(|parent| is_forked_copy(proc_root, parent, found))
     }
 
     fn wait(&mut self, failure: Failure, now: Mono) {
@@ -178,7 +171,12 @@ impl WatchedPools {
             }
             Some(Failure::NotLoaded) => None,
             Some(failure) => Some(failure.missing()),
-            None => (!self.allocators.is_empty()).then(|| Failure::Busy.missing()),
+            None => {
+                let is_gpu = |one: &&Allocator| one.place != Place::PinnedHost;
+                let busy = self.allocators.iter().find(is_gpu).map(|_| Failure::Busy);
+                let host = self.allocators.first().map(Allocator::not_initialised);
+                busy.or(host).map(|failure| failure.missing())
+            }
         }
     }
 }

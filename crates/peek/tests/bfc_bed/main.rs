@@ -208,6 +208,25 @@ fn statistics_and_chunks_are_those_of_the_allocator() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// While there are few chunks, their size is ambiguous. The reader notices when it was wrong.
+#[test]
+fn an_allocator_found_with_one_chunk_is_read_after_many() {
+    for build in builds() {
+        let mut harness = Harness::start(&build, false);
+        for command in [RESERVED, "allocate 0 256", "free 0"] {
+            harness.run(command);
+        }
+        let memory = harness.memory();
+        let mut found = bfc::find(&memory, &mut VtableCache::default()).unwrap();
+        for seed in 0..4 {
+            harness.run(&format!("random 0 200 {seed}"));
+            let report = harness.run("report");
+            let differences = differences(&report, &mut found, &memory);
+            assert!(differences.is_empty(), "{}: {differences:?}", build.name);
+        }
+    }
+}
+
 #[test]
 fn pinned_memory_of_the_host_is_not_gpu_memory() {
     let build = builds().pop().unwrap();

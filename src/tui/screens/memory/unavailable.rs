@@ -37,6 +37,9 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
         lines.push("gputop reads this memory once per second".into());
     }
     let conf = row.and_then(|row| row.facts()?.pool_conf.as_deref());
+    if let Some(conf) = conf.filter(|_| reported.is_empty()) {
+        lines.push(format!("Set in this process: {conf}"));
+    }
     lines.extend(reported.iter().filter_map(|pool| pool.preallocation(conf)));
     lines.extend(pinned(screen, app));
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
