@@ -201,7 +201,7 @@ impl Object<'_> {
         let counter = |at: usize| self.view.word(stats + at).filter(|count| *count < MAX_COUNT);
         let counters = (counter(0), counter(8), counter(16), counter(24));
         let (Some(_), Some(in_use), Some(peak), Some(largest)) = counters else { return false };
-        in_use <= peak && largest <= peak
+        largest <= peak.max(in_use)
     }
 
     /// Returns the value of an `optional<int64>`.
@@ -214,7 +214,7 @@ impl Object<'_> {
         POOL_OFFSETS.step_by(8).filter_map(move |at| {
             let pool = self.optional(stats + at)?;
             let peak = self.optional(stats + at + PEAK_POOL)?;
-            (pool <= peak && peak < MAX_COUNT).then_some((stats + at, pool))
+            (pool.max(peak) < MAX_COUNT).then_some((stats + at, pool))
         })
     }
 

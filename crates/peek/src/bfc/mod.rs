@@ -54,7 +54,11 @@ use crate::process::stat::{StatBuffer, StatFile};
 pub fn find(memory: &dyn Memory, cache: &mut VtableCache) -> Result<Vec<Allocator>, Failure> {
     let mut search = Search::start(memory, cache)?;
     while !search.advance(memory, cache, None::<Instant>)? {}
-    search.finish()
+    let found = search.finish()?;
+    match found.empty.first() {
+        Some(empty) if found.allocators.is_empty() => Err(empty.not_initialised()),
+        _ => Ok(found.allocators),
+    }
 }
 
 /// Finds the pools of a live process, and reads through `recorder` only what a dump needs to find and read them again.

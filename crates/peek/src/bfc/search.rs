@@ -23,7 +23,7 @@ pub struct Search {
     framework: &'static str,
     vtables: Vec<(u64, &'static Library)>,
     scan: Option<ObjectScan>,
-    found: Vec<Allocator>,
+    found: Found,
     /// True if an allocator was found whose structure is unknown.
     is_unknown: bool,
     /// Bytes of chunks that may still be read to recognize allocators.
@@ -46,7 +46,7 @@ impl Search {
             framework,
             vtables: Vec::new(),
             scan: None,
-            found: Vec::new(),
+            found: Found::default(),
             is_unknown: false,
             budget: MAX_CALIBRATION_BYTES,
         })
@@ -85,26 +85,26 @@ impl Search {
         let scan = self.scan.get_or_insert_with(|| ObjectScan::new(&self.maps, vtables()));
         let is_done = scan.advance(memory)?;
         for (address, vtable) in std::mem::take(&mut scan.found) {
-            match recognize(memory, (address, vtable), &mut self.budget)? {
+            let library = self.vtables.iter().find(|(known, _)| *known == vtable);
+            let Some((_, library)) = library else { continue };
+            let candidate = Candidate { address, vtable, library };
+            match candidate.recognize(memory, &mut self.budget)? {
                 LayoutMatch::Pool { name, layout, regions } => {
                     regions.iter().for_each(|region| scan.exclude(region.handles));
-                    let library = self.vtables.iter().find(|(known, _)| *known == vtable);
-                    self.found.extend(library.zip(Place::of(&name)).map(
-                        |((_, library), place)| {
-                            Allocator::new(name, place, (address, vtable), layout, library)
-                        },
-                    ));
+                    self.found.allocators.extend(candidate.allocator(name, layout));
                 }
+                LayoutMatch::Empty => self.found.empty.push(candidate),
                 LayoutMatch::Unknown => self.is_unknown = true,
-                LayoutMatch::Empty | LayoutMatch::No => {}
+                LayoutMatch::No => {}
             }
         }
         Ok(is_done)
     }
 
-    /// Returns the allocators that were found, or why there are none.
-    pub fn finish(self) -> Result<Vec<Allocator>, Failure> {
-        if !self.found.is_empty() {
+    /// Returns what was found, or why there is nothing.
+    pub fn finish(self) -> Result<Found, Failure> {
+        let is_found = !self.found.allocators.is_empty();
+        if is_found || !self.found.empty.is_empty() {
             Ok(self.found)
         } else if self.is_unknown || self.vtables.is_empty() {
             Err(Failure::UnknownBuild)
@@ -114,18 +114,46 @@ impl Search {
     }
 }
 
-/// Recognizes the structure of an object. Tries again while the allocator is changing.
-fn recognize(
-    memory: &dyn Memory,
-    (address, vtable): (u64, u64),
-    budget: &mut usize,
-) -> Result<LayoutMatch, MemoryError> {
-    let mut found = Layout::calibrate(memory, address, vtable, budget)?;
-    for _ in 1..MAX_TRIES {
-        if found != LayoutMatch::Unknown {
-            break;
+#[derive(Debug, Default)]
+pub struct Found {
+    pub allocators: Vec<Allocator>,
+    /// Allocators that have not reserved memory yet, so their structure is not known completely.
+    pub empty: Vec<Candidate>,
+}
+
+/// An object that has the vtable of an allocator.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate {
+    pub address: u64,
+    vtable: u64,
+    library: &'static Library,
+}
+
+impl Candidate {
+    /// Recognizes the structure of the object. Tries again while the allocator is changing.
+    pub fn recognize(
+        self,
+        memory: &dyn Memory,
+        budget: &mut usize,
+    ) -> Result<LayoutMatch, MemoryError> {
+        let mut found = Layout::calibrate(memory, self.address, self.vtable, budget)?;
+        for _ in 1..MAX_TRIES {
+            if found != LayoutMatch::Unknown {
+                break;
+            }
+            found = Layout::calibrate(memory, self.address, self.vtable, budget)?;
         }
-        found = Layout::calibrate(memory, address, vtable, budget)?;
+        Ok(found)
     }
-    Ok(found)
+
+    /// Returns the allocator, or `None` if its name does not say which memory it distributes.
+    pub fn allocator(self, name: String, layout: Layout) -> Option<Allocator> {
+        let place = Place::of(&name)?;
+        Some(Allocator::new(name, place, (self.address, self.vtable), layout, self.library))
+    }
+
+    /// Returns why there is no pool, if the allocator is empty.
+    pub fn not_initialised(&self) -> Failure {
+        Failure::NotInitialised(self.library.framework.words())
+    }
 }

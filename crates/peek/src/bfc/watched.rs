@@ -2,15 +2,16 @@
 //! repeated because a program may create pools later.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gputop_model::{Millis, Missing, Mono, ProcessKey};
 
 use super::allocator::{Allocator, Place};
 use super::failure::Failure;
 use super::is_forked_copy;
+use super::layout::{LayoutMatch, MAX_CALIBRATION_BYTES};
 use super::pools::FoundPools;
-use super::search::Search;
+use super::search::{Candidate, Found, Search};
 use super::vtable::VtableCache;
 use crate::memory::MemoryError;
 use crate::memory::live::Live;
@@ -21,6 +22,11 @@ use crate::process::statm::mapped_pages;
 const SEARCH_INTERVAL: Millis = Millis(2_000);
 const MAX_SEARCH_INTERVAL: Millis = Millis(120_000);
 const WAKE_INTERVAL: Millis = Millis(500);
+/// Pause after a search, as a multiple of its time: later searches take at most 0.5 % of a CPU core. The first ones follow
+/// sooner, because a program creates all its pools in its first seconds.
+const PAUSE_PER_SEARCH: u64 = 200;
+const FIRST_PAUSE_PER_SEARCH: u64 = 10;
+const FIRST_SEARCHES: u32 = 3;
 const MAX_DOUBLINGS: u32 = 6;
 /// Interval of the checks whether the library is loaded, after the first ones. A check only reads the mappings.
 const MAX_LIBRARY_INTERVAL: Millis = Millis(30_000);
@@ -39,6 +45,8 @@ pub struct SearchStep<'a> {
 pub struct WatchedPools {
     key: ProcessKey,
     allocators: Vec<Allocator>,
+    /// Allocators that have not reserved memory yet.
+    empty: Vec<Candidate>,
     search: Option<Box<Search>>,
     next_search: Mono,
     last_search: Mono,
@@ -48,6 +56,8 @@ pub struct WatchedPools {
     pages: Option<u64>,
     failure: Option<Failure>,
     last_turn: Mono,
+    /// Time that the current search has taken so far.
+    spent: Duration,
 }
 
 impl WatchedPools {
@@ -55,6 +65,7 @@ impl WatchedPools {
         Self {
             key,
             allocators: Vec::new(),
+            empty: Vec::new(),
             search: None,
             next_search: Mono(0),
             last_search: Mono(0),
@@ -62,6 +73,7 @@ impl WatchedPools {
             pages: None,
             failure: None,
             last_turn: Mono(0),
+            spent: Duration::ZERO,
         }
     }
 
@@ -81,6 +93,7 @@ impl WatchedPools {
         if self.wake() > step.now {
             return;
         }
+        let start = Instant::now();
         let memory = Live::new(step.proc_root, self.key.pid);
         let search = match self.search.take() {
             Some(search) => Ok(search),
@@ -96,6 +109,7 @@ impl WatchedPools {
                 Ok(None)
             }
         });
+        self.spent += start.elapsed();
         match result {
             Ok(None) => {}
             Ok(Some(found)) => self.take(found, step),
@@ -122,44 +136,72 @@ impl WatchedPools {
         if is_running(proc_root, self.key) { Ok(()) } else { Err(MemoryError::Gone) }
     }
 
-    fn take(&mut self, found: Vec<Allocator>, step: &SearchStep<'_>) {
-        if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found) {
+    fn take(&mut self, found: Found, step: &SearchStep<'_>) {
+        if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found.allocators) {
             self.allocators.clear();
             self.wait(Failure::Forked, step.now);
             return;
         }
-        let known = |new: &Allocator| self.allocators.iter().any(|old| old.address == new.address);
-        let new: Vec<Allocator> = found.into_iter().filter(|new| !known(new)).collect();
-        self.tries = if new.is_empty() { self.tries.saturating_add(1) } else { 0 };
-        self.allocators.extend(new);
-        self.failure = None;
-        self.next_search = due(step.now, search_interval(self.tries));
+        let known = self.allocators.len();
+        found.allocators.into_iter().for_each(|allocator| self.add(allocator));
+        self.failure = found.empty.first().map(Candidate::not_initialised);
+        self.empty = found.empty;
+        let is_new = self.allocators.len() > known;
+        self.tries = if is_new { 0 } else { self.tries.saturating_add(1) };
+        self.next_search = due(step.now, self.search_interval());
+    }
+
+    fn add(&mut self, new: Allocator) {
+        if self.allocators.iter().all(|known| known.address != new.address) {
+            self.allocators.push(new);
+        }
     }
 
     fn wait(&mut self, failure: Failure, now: Mono) {
         let interval = match failure {
             Failure::NotLoaded if self.tries < MAX_QUICK_CHECKS => SEARCH_INTERVAL,
             Failure::NotLoaded => MAX_LIBRARY_INTERVAL,
-            _ => search_interval(self.tries),
+            _ => self.search_interval(),
         };
         self.tries = self.tries.saturating_add(1);
         self.next_search = due(now, interval);
         self.failure = Some(failure);
     }
 
+    /// Returns the time to the next search, and starts counting the time of that one.
+    fn search_interval(&mut self) -> Millis {
+        search_interval(self.tries, std::mem::take(&mut self.spent))
+    }
+
+    /// Adds allocators that were empty when they were found and have reserved memory since.
+    fn recognize_empty(&mut self, memory: &Live) {
+        let mut budget = MAX_CALIBRATION_BYTES;
+        for candidate in std::mem::take(&mut self.empty) {
+            match candidate.recognize(memory, &mut budget) {
+                Ok(LayoutMatch::Pool { name, layout, .. }) => {
+                    candidate.allocator(name, layout).into_iter().for_each(|new| self.add(new));
+                }
+                Ok(LayoutMatch::Empty | LayoutMatch::Unknown) => self.empty.push(candidate),
+                Ok(LayoutMatch::No) | Err(_) => {}
+            }
+        }
+    }
+
     /// Reads the pools that were found so far.
     pub fn read(&mut self, proc_root: &Path, now: Mono) -> FoundPools {
-        let known = self.allocators.len();
-        if known == 0 {
+        if self.allocators.is_empty() && self.empty.is_empty() {
             return FoundPools::default();
         }
         let memory = Live::new(proc_root, self.key.pid);
+        self.recognize_empty(&memory);
+        let known = self.allocators.len();
         let pools = FoundPools::read(self.key, &mut self.allocators, &memory);
         if self.allocators.len() < known {
             self.tries = 0;
             self.next_search = now;
         }
-        self.failure = pools.as_ref().err().cloned();
+        let empty = self.empty.first().filter(|_| known == 0).map(Candidate::not_initialised);
+        self.failure = pools.as_ref().err().cloned().or(empty);
         pools.unwrap_or_default()
     }
 
@@ -187,6 +229,26 @@ fn due(now: Mono, interval: Millis) -> Mono {
     Mono((at - at % WAKE_INTERVAL.0).max(now.0))
 }
 
-fn search_interval(tries: u32) -> Millis {
-    Millis((SEARCH_INTERVAL.0 << tries.min(MAX_DOUBLINGS)).min(MAX_SEARCH_INTERVAL.0))
+/// Returns the time to the next search, after a number of searches that found nothing new. It is longer if the last one
+/// was expensive, because the process has much memory.
+fn search_interval(tries: u32, spent: Duration) -> Millis {
+    let doubled = (SEARCH_INTERVAL.0 << tries.min(MAX_DOUBLINGS)).min(MAX_SEARCH_INTERVAL.0);
+    let pause = if tries < FIRST_SEARCHES { FIRST_PAUSE_PER_SEARCH } else { PAUSE_PER_SEARCH };
+    let spent = u64::try_from(spent.as_millis()).unwrap_or(u64::MAX);
+    Millis(doubled.max(spent.saturating_mul(pause)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searches_become_rarer_and_cost_little_on_average() {
+        let interval = |tries, spent| search_interval(tries, Duration::from_millis(spent)).0;
+        assert_eq!([0, 1, 2, 9].map(|tries| interval(tries, 0)), [2_000, 4_000, 8_000, 120_000]);
+        // A search that took 3 s is repeated after 30 s and, later, ten minutes.
+        assert_eq!([0, 3].map(|tries| interval(tries, 3_000)), [30_000, 600_000]);
+        assert_eq!(due(Mono(1_200), Millis(2_000)), Mono(3_000));
+        assert_eq!(due(Mono(1_200), Millis(0)), Mono(1_200));
+    }
 }
