@@ -12,10 +12,13 @@
 
 use gputop_model::{Block, BlockState, Bytes};
 
+use crate::memory::Range;
 use crate::memory::view::View;
 
 /// Sizes are multiples of this.
 const GRANULE: u64 = 256;
+/// Bytes of a handle: the index of a chunk. A region has one for each granule.
+const HANDLE: u64 = 8;
 const MAX_REGIONS: usize = 4_096;
 /// Bytes of a region that all releases have: address, size, end, and the vector of handles.
 const REGION_MEMBERS: usize = 40;
@@ -67,7 +70,7 @@ pub fn regions(bytes: &[u8], region_size: usize) -> Option<Vec<Region>> {
 
 fn region(view: View<'_>) -> Option<Region> {
     let [address, size, end, handles, handles_end] = words(view, 0)?;
-    let has_handles = handles_end.checked_sub(handles)? == size / GRANULE * 8;
+    let has_handles = handles_end.checked_sub(handles)? == size / GRANULE * HANDLE;
     let is_region = size > 0
         && size.is_multiple_of(GRANULE)
         && address.checked_add(size) == Some(end)
@@ -81,6 +84,14 @@ fn words<const N: usize>(view: View<'_>, offset: usize) -> Option<[u64; N]> {
         *word = view.word(offset + 8 * index)?;
     }
     Some(found)
+}
+
+impl Region {
+    /// Returns the memory of the region's handles.
+    pub fn handle_table(&self) -> Range {
+        let len = usize::try_from(self.size / GRANULE * HANDLE).unwrap_or(usize::MAX);
+        Range { address: self.handles, len }
+    }
 }
 
 /// Members of one slot of the vector of chunks.

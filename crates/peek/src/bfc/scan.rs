@@ -51,12 +51,12 @@ impl ObjectScan {
         }
     }
 
-    /// Leaves out the mapping with this address.
-    pub fn exclude(&mut self, address: u64) {
-        let has_address = |range: &Range| {
-            address.checked_sub(range.address).is_some_and(|offset| offset < range.len as u64)
-        };
-        self.mappings.retain(|mapping| !has_address(mapping));
+    /// Leaves out a range. The kernel joins neighbouring mappings, so there may be objects on both sides of it.
+    pub fn exclude(&mut self, range: Range) {
+        for ranges in [&mut self.mappings, &mut self.parts] {
+            let all = std::mem::take(ranges).into_iter();
+            ranges.extend(all.flat_map(|one| without(one, range)));
+        }
     }
 
     /// Searches one more block. Returns true once the scan has ended.
@@ -86,6 +86,18 @@ impl ObjectScan {
         self.candidates_left -= self.found.len() - known;
         Ok(false)
     }
+}
+
+/// Returns what is left of a range before and after another one.
+fn without(range: Range, other: Range) -> impl Iterator<Item = Range> {
+    let end = |range: Range| range.address.saturating_add(range.len as u64);
+    let part = |start: u64, end: u64| {
+        let len = usize::try_from(end.checked_sub(start)?).ok().filter(|len| *len > 0)?;
+        Some(Range { address: start, len })
+    };
+    let before = part(range.address, end(range).min(other.address));
+    let after = part(range.address.max(end(other)), end(range));
+    before.into_iter().chain(after)
 }
 
 #[cfg(test)]
@@ -131,15 +143,25 @@ mod tests {
             Mapping { is_main_heap: true, ..heap(0x3000_0000, 0x10_0000) },
             heap(0x1_0000_0000, (1 << 30) + 0x1000),
             Mapping { is_heap: false, ..heap(0x4000_0000, 0x1000) },
-            heap(0x5000_0000, 0x4000),
+            heap(0x5000_0000, 0x1_4000),
         ];
         let memory = Pages::default();
         let mut scan = ObjectScan::new(&maps, vec![VTABLE]);
-        scan.exclude(0x5000_0010);
+        scan.exclude(Range { address: 0x5000_2000, len: 0x1_0000 });
+        scan.exclude(Range { address: 0x6000_0000, len: 0x1000 });
         while !scan.advance(&memory).expect("memory") {}
         let read: Vec<(u64, usize)> =
             memory.0.borrow().iter().map(|range| (range.address, range.len)).collect();
-        assert_eq!(read, [(0x3000_0000, 0x8_0000), (0x2000_0000, 0x1000), (0x1000_0000, 0x4000)]);
+        assert_eq!(
+            read,
+            [
+                (0x3000_0000, 0x8_0000),
+                (0x2000_0000, 0x1000),
+                (0x1000_0000, 0x4000),
+                (0x5000_0000, 0x1000),
+                (0x5001_2000, 0x1000),
+            ]
+        );
         assert_eq!(scan.found[1], (0x2000_0ff8, VTABLE));
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::allocator::{Allocator, Place};
+use super::chunks::Region;
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch, MAX_CALIBRATION_BYTES};
 use super::library::{self, Library};
@@ -12,6 +13,9 @@ use super::vtable::{VtableCache, VtableSearch};
 use crate::memory::maps::Mapping;
 use crate::memory::{Memory, MemoryError};
 
+/// Minimum size of a table of handles that is left out of the search, and maximum number of such tables in a pool.
+const MIN_EXCLUDED_BYTES: usize = 1 << 20;
+const MAX_EXCLUDED: usize = 64;
 /// Maximum number of attempts to recognize an allocator that is changing.
 const MAX_TRIES: u32 = 20;
 
@@ -90,7 +94,9 @@ impl Search {
             let candidate = Candidate { address, vtable, library };
             match candidate.recognize(memory, &mut self.budget)? {
                 LayoutMatch::Pool { name, layout, regions } => {
-                    regions.iter().for_each(|region| scan.exclude(region.handles));
+                    let tables = regions.iter().map(Region::handle_table);
+                    let large = tables.filter(|table| table.len >= MIN_EXCLUDED_BYTES);
+                    large.take(MAX_EXCLUDED).for_each(|table| scan.exclude(table));
                     self.found.allocators.extend(candidate.allocator(name, layout));
                 }
                 LayoutMatch::Empty => self.found.empty.push(candidate),

@@ -198,9 +198,9 @@ fn statistics_and_chunks_are_those_of_the_allocator() {
                 let found = bfc::find(&memory, &mut cache);
                 let time = start.elapsed();
                 if first.is_zero() {
-                    first = time
+                    first = time;
                 } else {
-                    later = later.max(time)
+                    later = later.max(time);
                 }
                 let what = format!("{}, {scenario}", build.name);
                 match found {
