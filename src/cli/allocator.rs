@@ -1,5 +1,5 @@
-//! `gputop allocator PID`: prints the state of PyTorch's caching allocator in a process, read without stopping the
-//! process. If the process has the Python hook, it also prints the pools that other frameworks report.
+//! `gputop allocator PID`: prints the state of PyTorch's caching allocator, and of the pools of JAX and TensorFlow, in a
+//! process, read without stopping the process. If the process has the Python hook, it also prints the pools that it reports.
 //!
 //! With `--pause`, the memory map is read while the process is paused, because the allocator of a very busy program
 //! changes during every unpaused read. No other command pauses a process in order to read it.
@@ -18,24 +18,29 @@ use color_eyre::eyre::WrapErr;
 use gputop_allocator::fits::{FitConditions, Fits};
 use gputop_allocator::fragmentation::{Bucket, Fragmentation};
 use gputop_model::frame::SCHEMA;
+use gputop_model::reported_pool::PoolSource;
 use gputop_model::{
-    Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, Reading, ReportedPool, Segment,
+    Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading, ReportedPool,
+    Segment,
 };
+use gputop_peek::bfc::{self, FoundPools, VtableCache};
 use gputop_peek::memory::MemoryError;
 use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
 use gputop_peek::memory::pause::{PauseError, PauseStats, ThreadPause};
+use gputop_peek::process::stat::start_time;
 use gputop_peek::torch::{AllocatorStat, Attached, DeviceStats, Failure};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::print::{print, print_json, say};
 use crate::collect::hook::reported_by;
+use crate::collect::process::pool_conf_of;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Process that uses PyTorch on a GPU, or JAX, TensorFlow or CuPy under `gputop run`
+    /// Process that uses PyTorch, JAX or TensorFlow on a GPU, or CuPy under `gputop run`
     pid: u32,
     /// List all blocks of all segments
     #[arg(long)]
@@ -62,9 +67,23 @@ struct AllocatorDocument {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "reported_pools")]
     reported_pools: Vec<ReportedPool>,
+    /// Pools of pinned host memory, which are not part of GPU memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(serialize_with = "reported_pools")]
+    pinned_host_pools: Vec<ReportedPool>,
+    /// Regions and chunks of the pools of JAX and TensorFlow. Read only for `--blocks`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    chunk_maps: Vec<ChunkMapDocument>,
     /// Details of the pauses. Set only with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
+}
+
+#[derive(Serialize)]
+struct ChunkMapDocument {
+    /// Name that the framework gave the pool: `GPU_0_bfc`.
+    name: String,
+    segments: Reading<Vec<Segment>>,
 }
 
 #[derive(Debug, Serialize, Clone, Copy, Default)]
@@ -92,12 +111,13 @@ struct DeviceDocument {
     segments: Reading<Vec<Segment>>,
 }
 
-/// Serializes the pools that the program itself reported, with the field names of PyTorch's statistics.
+/// Serializes the pools of frameworks other than PyTorch, with the field names of PyTorch's statistics.
 fn reported_pools<S: Serializer>(pools: &[ReportedPool], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(pools.iter().map(|pool| {
         json!({
             "framework": pool.framework,
             "allocator": pool.allocator,
+            "source": pool.source,
             "ordinal": pool.ordinal,
             "allocated_bytes": { "current": pool.allocated, "peak": pool.allocated_peak },
             "reserved_bytes": { "current": pool.reserved, "peak": pool.reserved_peak },
@@ -125,19 +145,54 @@ pub fn run(args: &Args) -> Result<u8> {
         Ok(document) => (document, 0),
         Err(failure) => (unreadable(pid, &failure), exit_code(&failure)),
     };
-    document.reported_pools = reported_by(proc_root, pid).others;
+    let read = read_others(proc_root, pid, args.blocks);
+    if let (Reading::Missing(why), Err(failure)) = (&mut document.devices, &read)
+        && *why == Failure::NotTorch.missing()
+        && *failure != bfc::Failure::NotLoaded
+    {
+        *why = failure.missing();
+    }
+    let (read, chunk_maps) = read.unwrap_or_default();
+    document.chunk_maps = chunk_maps;
+    document.reported_pools = reported_by(proc_root, pid).others_beside(&read.gpu);
+    document.pinned_host_pools = read.pinned_host;
     let has_reported_pools = !document.reported_pools.is_empty();
     if args.json {
         print_json(&document)?;
     } else {
         if document.devices.value().is_some() || has_reported_pools {
-            print(&text(&document))?;
+            print(&text(&document, pool_conf_of(proc_root, pid).as_deref()))?;
         }
-        if let Reading::Missing(why) = &document.devices {
+        let is_other = has_reported_pools && code == exit_code(&Failure::NotTorch);
+        if let Reading::Missing(why) = &document.devices
+            && !is_other
+        {
             say(&format!("gputop: cannot read the allocator of PID {pid}: {why}\n"));
         }
     }
     Ok(if has_reported_pools { 0 } else { code })
+}
+
+/// Reads the pools of JAX and TensorFlow and, if wanted, their chunks.
+fn read_others(
+    proc_root: &Path,
+    pid: Pid,
+    with_chunks: bool,
+) -> Result<(FoundPools, Vec<ChunkMapDocument>), bfc::Failure> {
+    let process = ProcessKey { pid, start: start_time(proc_root, pid).unwrap_or_default() };
+    let memory = Live::new(proc_root, pid);
+    let mut found = bfc::find(&memory, &mut VtableCache::default())?;
+    if bfc::is_forked_copy(proc_root, pid, &found) {
+        return Err(bfc::Failure::Forked);
+    }
+    let pools = FoundPools::read(process, &mut found, &memory)?;
+    found.retain(|_| with_chunks);
+    let map = |allocator: &mut bfc::Allocator| {
+        let map = allocator.read(&memory).and_then(|found| found.map.ok_or(bfc::Failure::Busy));
+        let segments = map.map(|map| map.segments()).map_err(|failure| failure.missing());
+        ChunkMapDocument { name: allocator.name.clone(), segments: segments.into() }
+    };
+    Ok((pools, found.iter_mut().map(map).collect()))
 }
 
 fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Failure> {
@@ -174,6 +229,8 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Fa
         library: attached.library(),
         devices: devices.into(),
         reported_pools: Vec::new(),
+        pinned_host_pools: Vec::new(),
+        chunk_maps: Vec::new(),
         pause,
     })
 }
@@ -333,6 +390,8 @@ fn unreadable(pid: Pid, failure: &Failure) -> AllocatorDocument {
         library: "",
         devices: Reading::Missing(failure.missing()),
         reported_pools: Vec::new(),
+        pinned_host_pools: Vec::new(),
+        chunk_maps: Vec::new(),
         pause: None,
     }
 }
@@ -344,7 +403,7 @@ pub(super) fn exit_code(failure: &Failure) -> u8 {
     }
 }
 
-fn text(document: &AllocatorDocument) -> String {
+fn text(document: &AllocatorDocument, conf: Option<&str>) -> String {
     let mut text = format!("PID {}  {}\n", document.pid, document.library);
     let _ = match &document.pause {
         Some(Reading::Value(pause)) => writeln!(text, "{}", pause.text()),
@@ -355,14 +414,24 @@ fn text(document: &AllocatorDocument) -> String {
         write_device(&mut text, device);
     }
     for pool in &document.reported_pools {
+        let from = match pool.source {
+            PoolSource::Hook => ", reported by the program",
+            PoolSource::Memory => "",
+        };
+        let _ = writeln!(text, "\ndevice {}  {}{from}", pool.ordinal, pool.name());
+        write_reported_pool(&mut text, pool);
+        if let Some(hint) = pool.preallocation(conf) {
+            let _ = writeln!(text, "  {hint}");
+        }
+    }
+    for pool in &document.pinned_host_pools {
+        let _ = writeln!(text, "\npinned memory of the host  {}", pool.name());
         write_reported_pool(&mut text, pool);
     }
     text
 }
 
 fn write_reported_pool(text: &mut String, pool: &ReportedPool) {
-    let (ordinal, name) = (pool.ordinal, pool.name());
-    let _ = writeln!(text, "\ndevice {ordinal}  {name}, reported by the program");
     let mut line = |name: &str, size: &Reading<Bytes>, peak: Option<Bytes>| {
         let size = size_or_reason(size);
         let peak = peak.map_or(String::new(), |peak| format!("   peak {:>12}", peak.to_string()));
@@ -454,7 +523,10 @@ fn write_segments(text: &mut String, device: &DeviceDocument) {
 
 fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
     let recorder = DumpRecorder::new(Live::new(proc_root, pid));
-    if let Err(failure) = read_all(&recorder) {
+    let is_other = bfc::record(&Live::new(proc_root, pid), &recorder).is_ok();
+    if let Err(failure) = read_all(&recorder)
+        && !is_other
+    {
         say(&format!("gputop: cannot read the allocator of PID {pid}: {failure}\n"));
     }
     save_dump(recorder, file)

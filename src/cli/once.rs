@@ -11,6 +11,7 @@ use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
 use gputop_model::text::Escaped;
 use gputop_model::{Frame, Gpu, Hello, Millis, Reason};
+use gputop_peek::bfc;
 
 use super::async_runtime::runtime;
 use super::dashboard::{self, NoAnswer};
@@ -184,7 +185,10 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
         .flat_map(|p| &*p.list)
         .any(|p| p.cpu.why().is_some_and(|why| why.reason == Reason::NotRead));
     let mut unattributed = frame.gpus.iter().flat_map(|gpu| &gpu.unattributed);
+    let searching = bfc::Failure::Searching.missing();
+    let mut unread = frame.pools.iter().flat_map(|pools| &*pools.unread);
     let is_waiting = is_waiting
+        || unread.any(|unread| unread.why == searching)
         || unattributed.any(|part| part.cause == UnattributedCause::NotRead)
         || !frame.gpus.iter().all(Gpu::is_complete)
         || frame.gpus.iter().any(Gpu::awaits_utilization);

@@ -4,6 +4,8 @@
 #[cfg(target_os = "linux")]
 mod allocator_pause;
 #[cfg(target_os = "linux")]
+mod bfc_live;
+#[cfg(target_os = "linux")]
 mod budgets;
 #[cfg(target_os = "linux")]
 mod candidates;

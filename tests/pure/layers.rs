@@ -128,12 +128,13 @@ const UPPER: &[(&str, &[&str])] = &[
     ("crates/model/protocol", &["redact"]),
     ("crates/model/redact", &["protocol"]),
     ("crates/model", &["protocol", "redact"]),
-    ("crates/peek/nccl", &["cpython", "python", "torch"]),
+    ("crates/peek/nccl", &["bfc", "cpython", "python", "torch"]),
     ("crates/peek/torch", &["nccl", "python"]),
-    ("crates/peek/python.rs", &["nccl", "torch"]),
-    ("crates/peek/python", &["nccl", "torch"]),
-    ("crates/peek/cpython", &["nccl", "python", "torch"]),
-    ("crates/peek", &["cpython", "nccl", "python", "torch"]),
+    ("crates/peek/python.rs", &["bfc", "nccl", "torch"]),
+    ("crates/peek/python", &["bfc", "nccl", "torch"]),
+    ("crates/peek/cpython", &["bfc", "nccl", "python", "torch"]),
+    ("crates/peek/bfc", &["cpython", "nccl", "python", "torch"]),
+    ("crates/peek", &["bfc", "cpython", "nccl", "python", "torch"]),
 ];
 
 const UNSAFE: &[&str] = &[

@@ -17,7 +17,7 @@ use gputop_model::pool::{
 use gputop_model::process::{Process, ProcessKey};
 use gputop_model::protocol::{Request, Update};
 use gputop_model::reading::{Missing, Reading, Reason};
-use gputop_model::reported_pool::{Framework, ReportedPool};
+use gputop_model::reported_pool::{Framework, PoolSource, ReportedPool};
 use gputop_model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, UnixMillis};
 use jiff::tz::TimeZone;
@@ -635,6 +635,33 @@ fn reported_pool_is_shown_on_every_screen() {
     );
     let small = text(&mut app, "", 40, 6);
     assert!(small.contains("alloc 4.2 idle 13.8 JAX"), "{small}");
+}
+
+#[test]
+fn pool_that_was_read_names_the_setting_that_reserves_less() {
+    let pool = ReportedPool { source: PoolSource::Memory, limit: gib(18.0).into(), ..jax() };
+    let pinned = ReportedPool { reserved: gib(0.5).into(), ..pool.clone() };
+    let mut app = app(true, false);
+    let mut frame = frame(600);
+    frame.gpus.truncate(1);
+    let (reported, pinned_host) = (Arc::new(vec![pool]), Arc::new(vec![pinned]));
+    frame.pools = Some(Pools { reported, pinned_host, ..Pools::default() });
+    app.update(Update::Frame(Arc::new(frame)));
+    let overview = text(&mut app, "", 120, 40);
+    let row = overview.lines().find(|line| line.contains("418")).unwrap();
+    // The pinned memory of the host is not part of RESV.
+    assert!(row.contains(" 18.0 "), "{overview}");
+    let process = text(&mut app, "\t\n", 120, 60);
+    assert!(process.contains("13.75 GiB is preallocated and not used. Set XLA_"), "{process}");
+    let memory = text(&mut app, "M", 80, 24);
+    for line in [
+        "gputop reads this memory once per second",
+        "13.75 GiB is preallocated and not used.",
+        "Pinned memory of the host for copies: 512.00 MiB, not part of GPU memory",
+    ] {
+        assert!(memory.contains(line), "{line}: {memory}");
+    }
+    assert!(!memory.contains("The program reports"), "{memory}");
 }
 
 #[test]

@@ -239,9 +239,13 @@ pub struct Pools {
     pub at: Mono,
     pub list: Arc<Vec<Pool>>,
     pub unread: Arc<Vec<Unread>>,
-    /// Pools reported by frameworks other than PyTorch.
+    /// Pools of frameworks other than PyTorch.
     #[serde(rename = "reported_pools", alias = "told", skip_serializing_if = "is_empty")]
     pub reported: Arc<Vec<ReportedPool>>,
+    /// Pools of pinned host memory, which frameworks use for copies from and to the GPU. They are not in `reported`,
+    /// because they are not GPU memory.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub pinned_host: Arc<Vec<ReportedPool>>,
 }
 
 fn is_empty(list: &Arc<Vec<ReportedPool>>) -> bool {
@@ -268,7 +272,7 @@ impl Pools {
         self.list.iter().filter(move |pool| pool.process == process)
     }
 
-    /// Returns a process's pools reported by frameworks other than PyTorch.
+    /// Returns a process's pools of frameworks other than PyTorch.
     pub fn reported_of(&self, process: ProcessKey) -> impl Iterator<Item = &ReportedPool> {
         self.reported.iter().filter(move |pool| pool.process == process)
     }

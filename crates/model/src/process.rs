@@ -54,6 +54,10 @@ pub struct Process {
     pub visible_devices: Reading<Vec<String>>,
     /// Value of PYTORCH_CUDA_ALLOC_CONF when the process started. If it was not set, the value of PYTORCH_ALLOC_CONF.
     pub alloc_conf: Option<String>,
+    /// Settings of JAX's and TensorFlow's pools when the process started: `XLA_PYTHON_CLIENT_MEM_FRACTION=.30`. Separated
+    /// by spaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_conf: Option<String>,
     /// Process that started this process or later adopted it.
     pub parent: Option<Parent>,
     /// The `gputop run` command to which the process belongs, unless the process is that command.

@@ -2,6 +2,7 @@
 // The kernel's interfaces for reading other processes exist only in Linux.
 #![cfg(target_os = "linux")]
 
+pub mod bfc;
 pub mod clock;
 pub mod cpython;
 pub mod memory;

@@ -51,6 +51,8 @@ fn json_has_the_documented_fields() {
             largest_free_block: size(),
             ..ReportedPool::default()
         }],
+        pinned_host_pools: Vec::new(),
+        chunk_maps: Vec::new(),
         pause: Some(Reading::Value(Pause::default())),
     };
     let json = serde_json::to_value(&document).expect("JSON");
@@ -85,7 +87,7 @@ fn json_has_the_documented_fields() {
              reported_pools.allocated_bytes.peak reported_pools.allocator reported_pools.framework \
              reported_pools.largest_free_block reported_pools.limit_bytes reported_pools.ordinal \
              reported_pools.reserved_bytes reported_pools.reserved_bytes.current reported_pools.reserved_bytes.peak \
-             schema"
+             reported_pools.source schema"
     );
     for name in ["devices.stats.num_alloc_retries", "devices.stats.num_ooms"] {
         assert!(fields.contains(&name), "{name}");

@@ -1,5 +1,4 @@
-//! Adds pools reported by the hook inside a program. PyTorch pools are added only if gputop cannot read the allocator
-//! itself. Pools of other frameworks are always added, because gputop cannot read their allocators.
+//! Adds pools reported by the hook inside a program, unless gputop has read the same pool from the process's memory.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     Pools {
         list: Arc::new(list.cloned().collect()),
         unread: Arc::new(pools.unread.iter().filter(|u| !is_reported(u)).cloned().collect()),
-        reported: Arc::new(reported.others.clone()),
+        reported: Arc::new(reported.others_beside(&pools.reported)),
         ..pools
     }
 }
@@ -27,7 +26,7 @@ pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
 mod tests {
     use super::*;
     use gputop_model::process::ProcessKey;
-    use gputop_model::reported_pool::ReportedPool;
+    use gputop_model::reported_pool::{Framework, PoolSource, ReportedPool};
 
     #[test]
     fn prefers_read_pools_over_reported_ones() {
@@ -54,5 +53,23 @@ mod tests {
         assert_eq!(all.reported.len(), 1);
         let unread: Vec<u32> = all.unread.iter().map(|one| one.process.pid.0).collect();
         assert_eq!(unread, [4]);
+    }
+
+    #[test]
+    fn a_pool_that_was_read_replaces_the_one_from_the_hook() {
+        let pool = |ordinal, framework, source| ReportedPool {
+            ordinal,
+            framework,
+            source,
+            ..ReportedPool::default()
+        };
+        let read = [pool(0, Framework::Jax, PoolSource::Memory)];
+        let hook = [
+            pool(0, Framework::Jax, PoolSource::Hook),
+            pool(1, Framework::Jax, PoolSource::Hook),
+            pool(0, Framework::Cupy, PoolSource::Hook),
+        ];
+        let reported = ReportedPools { others: hook.to_vec(), ..ReportedPools::default() };
+        assert_eq!(reported.others_beside(&read), [&read[..], &hook[1..]].concat());
     }
 }

@@ -6,7 +6,7 @@
 //! value, the value is missing from the page and becomes a missing reading with a reason.
 
 use gputop_model::event::HookGauge;
-use gputop_model::reported_pool::Framework;
+use gputop_model::reported_pool::{Framework, PoolSource};
 use gputop_model::{
     Allocator, Bytes, Mono, Pool, PoolStats, ProcessKey, Reading, Reason, ReportedPool, Sampled,
 };
@@ -113,6 +113,14 @@ impl ReportedPools {
             self.others.push(other.pool(framework, process, at));
         }
     }
+
+    /// Returns the pools of other frameworks that gputop has read itself, and those of other devices and frameworks that
+    /// the hook reported.
+    pub fn others_beside(&self, read: &[ReportedPool]) -> Vec<ReportedPool> {
+        let of = |pool: &ReportedPool| (pool.process, pool.framework, pool.ordinal);
+        let is_new = |pool: &&ReportedPool| read.iter().all(|read| of(read) != of(pool));
+        read.iter().chain(self.others.iter().filter(is_new)).cloned().collect()
+    }
 }
 
 impl TorchStatistics {
@@ -169,6 +177,7 @@ impl Other {
             process,
             framework,
             allocator,
+            source: PoolSource::Hook,
             ordinal: self.device,
             gpu: Reading::default(),
             at,

@@ -14,12 +14,21 @@ use super::nul_list::NulList;
 const MAX_JOB_CHARS: usize = 64;
 /// Maximum length of the allocator options. Setting every option of a PyTorch version takes about half of this.
 const MAX_CONF_CHARS: usize = 1024;
+/// Maximum length of a pool setting, which is normally a number or a word.
+const MAX_SETTING_CHARS: usize = 32;
 
 /// Environment variables for a rank, in order of precedence.
 const RANK: &[&str] = &["RANK", "SLURM_PROCID"];
 const LOCAL_RANK: &[&str] = &["LOCAL_RANK", "SLURM_LOCALID"];
 /// Job ID variables of Slurm, PBS/Torque and LSF. Grid Engine's JOB_ID is not used, because other programs also set it.
 const JOB: &[&str] = &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
+/// Settings of the pools of JAX and TensorFlow.
+const POOL_SETTINGS: &[&str] = &[
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+];
 
 pub fn rank(environment: &NulList) -> Reading<u32> {
     number(environment, RANK, "RANK and SLURM_PROCID are not set")
@@ -53,8 +62,27 @@ pub fn alloc_conf(environment: &NulList) -> Option<String> {
 
 /// Reads a process's allocator options. Returns `None` if they are not set or the environment is not readable.
 pub fn alloc_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
+    alloc_conf(&of_process(proc_root, pid)?)
+}
+
+/// Returns the settings of JAX's and TensorFlow's pools that are set: `XLA_PYTHON_CLIENT_MEM_FRACTION=.30`.
+pub fn pool_conf(environment: &NulList) -> Option<String> {
+    let set = POOL_SETTINGS.iter().filter_map(|name| {
+        let value = visible(value(environment, name)?, MAX_SETTING_CHARS);
+        Some(format!("{name}={}", value.replace(' ', "")))
+    });
+    let set: Vec<String> = set.collect();
+    (!set.is_empty()).then(|| set.join(" "))
+}
+
+/// Reads a process's pool settings. Returns `None` if they are not set or the environment is not readable.
+pub fn pool_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
+    pool_conf(&of_process(proc_root, pid)?)
+}
+
+fn of_process(proc_root: &Path, pid: Pid) -> Option<NulList> {
     let file = File::open(proc_root.join(pid.0.to_string()).join("environ")).ok()?;
-    alloc_conf(&NulList::read(file).ok()?)
+    NulList::read(file).ok()
 }
 
 /// Returns the Kubernetes pod's name. Kubernetes sets no job ID, but the pod's name starts with the job's name and is
@@ -122,6 +150,15 @@ mod tests {
         let new = of("PYTORCH_CUDA_ALLOC_CONF= PYTORCH_ALLOC_CONF=a:1");
         assert_eq!(alloc_conf(&new).as_deref(), Some("a:1"));
         assert_eq!(alloc_conf(&of("HOME=/root")), None);
+    }
+
+    #[test]
+    fn returns_pool_settings_that_are_set() {
+        let set =
+            of("TF_FORCE_GPU_ALLOW_GROWTH=true XLA_PYTHON_CLIENT_MEM_FRACTION=.30 XLA_FLAGS=x");
+        let expected = "XLA_PYTHON_CLIENT_MEM_FRACTION=.30 TF_FORCE_GPU_ALLOW_GROWTH=true";
+        assert_eq!(pool_conf(&set).as_deref(), Some(expected));
+        assert_eq!(pool_conf(&of("XLA_PYTHON_CLIENT_PREALLOCATE=")), None);
     }
 
     #[test]

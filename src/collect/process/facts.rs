@@ -86,6 +86,7 @@ fn fill_launch(
             process.local_rank = environment::local_rank(&environment);
             process.visible_devices = environment::visible_devices(&environment);
             process.alloc_conf = environment::alloc_conf(&environment);
+            process.pool_conf = environment::pool_conf(&environment);
             let job = environment::job(&environment).or(cgroup_job);
             let why = "no job ID found in the process's environment";
             process.job = Reading::or_missing(job, Reason::Unsupported, why);

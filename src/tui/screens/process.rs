@@ -11,7 +11,7 @@ use gputop_model::incident::Incident;
 use gputop_model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use gputop_model::protocol::Request;
 use gputop_model::reading::{Missing, Reading};
-use gputop_model::reported_pool::ReportedPool;
+use gputop_model::reported_pool::{PoolSource, ReportedPool};
 use gputop_model::units::{Bytes, Mono, Percent, UnixMillis};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -52,7 +52,9 @@ pub const DEF: ScreenDef = ScreenDef {
 };
 
 /// Source label for values reported by the framework itself.
+/// Sources of the pools of other frameworks.
 const REPORTED: &str = "program, 1 s";
+const READ: &str = "1 Hz";
 
 #[derive(Debug)]
 pub struct ProcessScreen {
@@ -187,7 +189,8 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
         return Vec::new();
     }
     let pools = row.reported_pools();
-    let reported: Vec<Fact> = pools.flat_map(|pool| reported_facts(pool, theme)).collect();
+    let conf = row.facts().and_then(|process| process.pool_conf.as_deref());
+    let reported: Vec<Fact> = pools.flat_map(|pool| reported_facts(pool, conf, theme)).collect();
     if row.pool().is_none() && !reported.is_empty() {
         return reported;
     }
@@ -196,20 +199,27 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the values reported by the framework itself. A missing value is replaced by the reason why it is missing.
-fn reported_facts(pool: &ReportedPool, theme: &Theme) -> [Fact; 6] {
+/// Returns the values of a pool of JAX, TensorFlow or CuPy. A missing value is replaced by the reason why it is missing.
+fn reported_facts(pool: &ReportedPool, conf: Option<&str>, theme: &Theme) -> Vec<Fact> {
+    let source = match pool.source {
+        PoolSource::Memory => READ,
+        PoolSource::Hook => REPORTED,
+    };
     let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
         let peak = peak.map_or(String::new(), |peak| format!("  peak {peak}"));
-        Fact::reading(name, reading, REPORTED, theme, |now| format!("{now}{peak}"))
+        Fact::reading(name, reading, source, theme, |now| format!("{now}{peak}"))
     };
-    [
-        Fact::Value("allocator", pool.name(), Role::Text, REPORTED),
+    let mut facts = vec![
+        Fact::Value("allocator", pool.name(), Role::Text, source),
         fact("allocated", &pool.allocated, pool.allocated_peak.get()),
         fact("reserved", &pool.reserved, pool.reserved_peak.get()),
         fact("idle", &pool.idle(), None),
         fact("limit", &pool.limit, None),
         fact("largest free block", &pool.largest_free_block, None),
-    ]
+    ];
+    let hint = pool.preallocation(conf);
+    facts.extend(hint.map(|hint| Fact::Value("unused", hint, Role::Warn, "")));
+    facts
 }
 
 fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {

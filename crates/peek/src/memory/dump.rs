@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, Read};
 
 use gputop_model::bounded_json;
@@ -134,9 +135,15 @@ impl Memory for Dump {
     /// only these parts.
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
         let parts = |map: &Mapping| {
-            if map.is_heap { recorded_parts(map, &self.ranges) } else { vec![map.clone()] }
+            if map.is_heap { recorded_mappings(map, &self.ranges) } else { vec![map.clone()] }
         };
         Ok(self.maps.iter().flat_map(parts).collect())
+    }
+
+    fn resident(&self, range: Range) -> Vec<Range> {
+        let end = range.address.saturating_add(range.len as u64);
+        let part = |(start, end): (u64, u64)| Range { address: start, len: offset(end, start) };
+        recorded_parts(range.address, end, &self.ranges).into_iter().map(part).collect()
     }
 }
 
@@ -176,16 +183,17 @@ impl<M: Memory> DumpRecorder<M> {
 }
 
 /// Returns the parts of a heap that were read.
-fn recorded_parts(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mapping> {
-    let before = ranges.range(..heap.start).next_back();
-    let touching = before.into_iter().chain(ranges.range(heap.start..heap.end));
-    let part = |(&at, bytes): (&u64, &Vec<u8>)| Mapping {
-        start: at.max(heap.start),
-        end: heap.end.min(at + bytes.len() as u64),
-        ..heap.clone()
-    };
-    let is_empty = |part: &Mapping| part.start >= part.end;
-    touching.map(part).filter(|part| !is_empty(part)).collect()
+fn recorded_mappings(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mapping> {
+    let parts = recorded_parts(heap.start, heap.end, ranges).into_iter();
+    parts.map(|(start, end)| Mapping { start, end, ..heap.clone() }).collect()
+}
+
+/// Returns the start and end of each recorded part between two addresses.
+fn recorded_parts(start: u64, end: u64, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<(u64, u64)> {
+    let before = ranges.range(..start).next_back();
+    let touching = before.into_iter().chain(ranges.range(start..end.max(start)));
+    let part = |(&at, bytes): (&u64, &Vec<u8>)| (at.max(start), end.min(at + bytes.len() as u64));
+    touching.map(part).filter(|(start, end)| start < end).collect()
 }
 
 impl<M: Memory> Memory for DumpRecorder<M> {
@@ -207,6 +215,14 @@ impl<M: Memory> Memory for DumpRecorder<M> {
         let maps = self.memory.maps()?;
         self.dump.borrow_mut().maps.clone_from(&maps);
         Ok(maps)
+    }
+
+    fn resident(&self, range: Range) -> Vec<Range> {
+        self.memory.resident(range)
+    }
+
+    fn open_file(&self, mapping: &Mapping) -> Option<File> {
+        self.memory.open_file(mapping)
     }
 }
 

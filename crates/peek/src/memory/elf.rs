@@ -26,6 +26,8 @@ const MAX_CHAIN: usize = 4_096;
 const FIXED_ADDRESS: u16 = 2;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
+const PT_GNU_RELRO: u32 = 0x6474_e552;
+const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
@@ -38,6 +40,11 @@ pub struct Image {
     pub bias: u64,
     /// Writable segments, which contain .data and .bss.
     pub writable: Vec<Range>,
+    /// Memory that the loader wrote and then made read-only, such as vtables.
+    pub relro: Vec<Range>,
+    pub code: Vec<Range>,
+    /// Read-only segments, such as .rodata, with their offsets in the file.
+    pub constants: Vec<(Range, u64)>,
     symbols: u64,
     strings: u64,
     hash: u64,
@@ -74,11 +81,19 @@ impl Image {
             bias: if is_fixed { 0 } else { base.wrapping_sub(lowest) },
             ..Self::default()
         };
-        image.writable = segments
-            .iter()
-            .filter(|s| s.kind == PT_LOAD && s.flags & PF_W != 0)
-            .map(|s| Range { address: image.bias.wrapping_add(s.address), len: s.len })
-            .collect();
+        let range =
+            |s: &ProgramHeader| Range { address: image.bias.wrapping_add(s.address), len: s.len };
+        let loaded = |wanted: u32| {
+            let is_wanted =
+                move |s: &&ProgramHeader| s.kind == PT_LOAD && s.flags & (PF_W | PF_X) == wanted;
+            segments.iter().filter(is_wanted)
+        };
+        let relro = segments.iter().filter(|s| s.kind == PT_GNU_RELRO).map(range).collect();
+        let code = loaded(PF_X).map(range).collect();
+        let constants = loaded(0).map(|s| (range(s), s.offset)).collect();
+        let writable = segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_W != 0);
+        let writable = writable.map(range).collect();
+        image = Self { writable, relro, code, constants, ..image };
         if let Some(dynamic) = segments.iter().find(|s| s.kind == PT_DYNAMIC) {
             let address = image.bias.wrapping_add(dynamic.address);
             image.parse_dynamic(&up_to(memory, address, DYNAMIC_BYTES)?);
@@ -164,6 +179,7 @@ impl Image {
 struct ProgramHeader {
     kind: u32,
     flags: u32,
+    offset: u64,
     address: u64,
     len: usize,
 }
@@ -178,6 +194,7 @@ impl ProgramHeader {
                 Some(Self {
                     kind: header.int(0)?,
                     flags: header.int(4)?,
+                    offset: header.word(8)?,
                     address: header.word(16)?,
                     len: usize::try_from(header.word(40)?).ok()?,
                 })

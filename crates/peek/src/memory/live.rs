@@ -5,17 +5,21 @@
 //! different program, so every read of a structure must be validated; see
 //! [`Attached`](crate::torch::Attached).
 
+use std::fs::File;
 use std::io::{IoSliceMut, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gputop_model::units::Pid;
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use procfs::process::{MemoryMaps, Process, Task};
 use procfs::{FromRead, ProcError};
 
 use super::access;
 use super::maps::Mapping;
+use super::view::View;
 use super::{Memory, MemoryError, Range};
 
 /// Maximum number of ranges in one system call: IOV_MAX.
@@ -80,6 +84,11 @@ fn append_zeros(bytes: &mut Vec<u8>, count: usize) {
     }
 }
 
+/// Bits of a pagemap entry for a page in physical memory and a swapped page (Documentation/admin-guide/mm/pagemap.rst).
+const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+/// Number of pages to look up in one read of the pagemap.
+const PAGEMAP_BATCH: u64 = 8_192;
+
 /// Maximum size of a process's list of mappings. Linux allows 65,530 mappings by default.
 const MAX_MAPS_BYTES: u64 = 32 << 20;
 
@@ -132,6 +141,46 @@ impl Memory for Live {
         let is_runnable = task.stat().is_ok_and(|stat| stat.state == 'R');
         is_runnable.then(|| task.schedstat().ok()).flatten().map(|times| times.sum_exec_runtime)
     }
+
+    fn resident(&self, range: Range) -> Vec<Range> {
+        let mut parts = Vec::new();
+        if let Ok(pagemap) = File::open(self.proc_root.join(format!("{}/pagemap", self.pid))) {
+            let page = procfs::page_size();
+            let end = range.address.saturating_add(range.len as u64).div_ceil(page);
+            let mut next = range.address / page;
+            while next < end {
+                let count = (end - next).min(PAGEMAP_BATCH);
+                let mut entries = vec![0; usize::try_from(count * 8).unwrap_or_default()];
+                if pagemap.read_exact_at(&mut entries, next * 8).is_err() {
+                    break;
+                }
+                add_resident(&mut parts, &entries, next, page);
+                next += count;
+            }
+        }
+        parts
+    }
+
+    /// Opens the file inside the mount namespace of the process. Does not wait for a named pipe.
+    fn open_file(&self, mapping: &Mapping) -> Option<File> {
+        let path = Path::new(&mapping.file).strip_prefix("/").ok()?;
+        let path = self.proc_root.join(format!("{}/root", self.pid)).join(path);
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+        file.metadata().is_ok_and(|metadata| metadata.is_file()).then_some(file)
+    }
+}
+
+/// Adds the pages of some pagemap entries that are in memory, and joins neighbours.
+fn add_resident(parts: &mut Vec<Range>, entries: &[u8], first_page: u64, page: u64) {
+    let len = usize::try_from(page).unwrap_or_default();
+    let pages = (first_page..).zip(View(entries).words());
+    for (number, _) in pages.filter(|(_, entry)| entry & PRESENT_OR_SWAPPED != 0) {
+        let address = number * page;
+        match parts.last_mut() {
+            Some(last) if last.address + last.len as u64 == address => last.len += len,
+            _ => parts.push(Range { address, len }),
+        }
+    }
 }
 
 /// Reads the mappings of a process that has loaded a file whose path is not UTF-8.
@@ -163,6 +212,27 @@ mod tests {
         assert_eq!(bytes, [[3, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]].concat());
         assert_eq!(up_to(&live, 8, 8).expect("an empty read"), Vec::<u8>::new());
         assert!(live.maps().expect("maps").iter().any(|map| map.executable));
+    }
+
+    #[test]
+    fn pages_in_memory_are_resident() {
+        let touched = [1_u8; 64];
+        let live = Live::new(Path::new("/proc"), Pid(std::process::id()));
+        let address = touched.as_ptr() as u64;
+        let parts = live.resident(Range { address, len: touched.len() });
+        assert!(parts[0].address <= address && !parts.is_empty());
+        assert_eq!(live.resident(Range { address: 0, len: 0x1000 }), []);
+    }
+
+    #[test]
+    fn neighbouring_resident_pages_are_joined() {
+        let (present, swapped, absent) = (1_u64 << 63, 1_u64 << 62, (1_u64 << 61) - 1);
+        let entries = [present, swapped, absent, present | 7].map(u64::to_le_bytes);
+        let mut parts = Vec::new();
+        add_resident(&mut parts, entries.as_flattened(), 2, 0x1000);
+        add_resident(&mut parts, &present.to_le_bytes(), 6, 0x1000);
+        let range = |address, len| Range { address, len };
+        assert_eq!(parts, [range(0x2000, 0x2000), range(0x5000, 0x2000)]);
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub struct Mapping {
     /// True for a heap mapping: private, writable memory without a file, except stacks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_heap: bool,
+    /// True for `[heap]`, which the main thread allocates from.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_main_heap: bool,
 }
 
 /// Suffix that the kernel appends to the name of a deleted file.
@@ -38,6 +41,7 @@ impl From<MemoryMap> for Mapping {
     fn from(map: MemoryMap) -> Self {
         let is_stack = matches!(map.pathname, MMapPath::Stack | MMapPath::TStack(_));
         let heap = MMPermissions::READ | MMPermissions::WRITE | MMPermissions::PRIVATE;
+        let is_main_heap = map.pathname == MMapPath::Heap;
         let file = match map.pathname {
             MMapPath::Path(path) => path.to_string_lossy().into_owned(),
             _ => String::new(),
@@ -48,6 +52,7 @@ impl From<MemoryMap> for Mapping {
             executable: map.perms.contains(MMPermissions::EXECUTE),
             offset: map.offset,
             is_heap: file.is_empty() && !is_stack && map.perms.contains(heap),
+            is_main_heap,
             file,
         }
     }
@@ -83,7 +88,7 @@ mod tests {
             executable,
             offset,
             file: file.into(),
-            is_heap: false,
+            ..Mapping::default()
         }
     }
 

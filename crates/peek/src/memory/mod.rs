@@ -1,8 +1,8 @@
 //! Reads the memory of another process: byte ranges, mappings, ELF images, C++ class names.
 //!
 //! This module does not depend on PyTorch; `torch` is its first user. The target is never written to, and is
-//! stopped only at the user's request ([`pause`]). Its files are not opened, so gputop can also read deleted libraries
-//! and libraries that exist only in the target's mount namespace.
+//! stopped only at the user's request ([`pause`]). What is in its files can also be read from its memory, so gputop can
+//! read deleted libraries and libraries that exist only in the target's mount namespace.
 //!
 //! [`Memory`] is implemented by a [`Live`](live::Live) process and by a recorded [`Dump`](dump::Dump).
 //! [`DumpRecorder`](dump::DumpRecorder) creates a dump from a live process. The memory may change during a read or contain
@@ -27,6 +27,7 @@ pub(crate) mod rtti;
 pub mod view;
 
 use std::fmt;
+use std::fs::File;
 
 use gputop_model::{Missing, Reason};
 
@@ -78,6 +79,17 @@ pub trait Memory: fmt::Debug {
     fn runnable_cpu_time(&self, _thread: u32) -> Option<u64> {
         None
     }
+
+    /// Returns the parts of a range that are worth searching: those in physical memory or, in a dump, those recorded.
+    /// Reading any other part would make the process's page tables grow.
+    fn resident(&self, _range: Range) -> Vec<Range> {
+        Vec::new()
+    }
+
+    /// Opens the file of a mapping. The file may have been replaced since the process mapped it.
+    fn open_file(&self, _mapping: &Mapping) -> Option<File> {
+        None
+    }
 }
 
 impl<M: Memory + ?Sized> Memory for &M {
@@ -91,6 +103,14 @@ impl<M: Memory + ?Sized> Memory for &M {
 
     fn runnable_cpu_time(&self, thread: u32) -> Option<u64> {
         (**self).runnable_cpu_time(thread)
+    }
+
+    fn resident(&self, range: Range) -> Vec<Range> {
+        (**self).resident(range)
+    }
+
+    fn open_file(&self, mapping: &Mapping) -> Option<File> {
+        (**self).open_file(mapping)
     }
 }
 

@@ -17,6 +17,11 @@ const MIN_CHARS: usize = 2;
 /// unmapped memory.
 pub fn class_name(memory: &dyn Memory, object: u64) -> Result<Option<String>, MemoryError> {
     let vtable = pointer(memory, object, "an object")?;
+    class_of_vtable(memory, vtable)
+}
+
+/// Returns the mangled name of the class with this vtable.
+pub fn class_of_vtable(memory: &dyn Memory, vtable: u64) -> Result<Option<String>, MemoryError> {
     let info = pointer(memory, vtable.wrapping_sub(8), "a vtable")?;
     let name = pointer(memory, info.wrapping_add(8), "a type_info")?;
     let text = up_to(memory, name, MAX_CHARS)?;

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use gputop_model::{Allocator, Mono, Pool, PoolMap, PoolStats, ProcessKey, Sampled, Unread};
+use gputop_model::{
+    Allocator, Missing, Mono, Pool, PoolMap, PoolStats, ProcessKey, Sampled, Unread,
+};
 
 use super::allocation_spike::{AllocationSpike, ReportLimiter, SpikeDetector};
 use super::retry::WaitingProcess;
@@ -203,9 +205,16 @@ impl SampledProcess {
             .collect()
     }
 
-    pub fn unread(&self) -> Option<Unread> {
+    /// Returns why the allocator cannot be read. If the process does not use PyTorch, the reason is that of its other
+    /// framework, or none if the pools of that could be read.
+    pub fn unread(&self, other: Result<(), Option<Missing>>) -> Option<Unread> {
         let State::Waiting(WaitingProcess { failure, .. }) = &self.state else { return None };
-        Some(Unread { process: self.key, allocator: failure.allocator(), why: failure.missing() })
+        let why = match other {
+            Ok(()) if *failure == Failure::NotTorch => return None,
+            Err(Some(why)) if *failure == Failure::NotTorch => why,
+            _ => failure.missing(),
+        };
+        Some(Unread { process: self.key, allocator: failure.allocator(), why })
     }
 
     pub fn map(&mut self, ordinal: u32) -> Result<PoolMap, Failure> {

@@ -5,6 +5,9 @@
 //! visible without sending 20 frames a second. Memory maps are read on the same thread, because two threads that share
 //! an [`Attached`](super::Attached) would need a lock. Reading a map delays a sample by at most a few milliseconds.
 //!
+//! The pools of JAX and TensorFlow ([`bfc`](crate::bfc)) are read once for each request. The search for them takes up to a
+//! quarter of a second for each process, so it is spread over samples.
+//!
 //! Samples are taken at multiples of the period after the start of the sampler thread. While there is nothing to
 //! sample, the thread sleeps until it receives a command or a process is due for another check.
 //!
@@ -18,14 +21,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use gputop_model::{Missing, PoolMap, Pools, ProcessKey};
+use gputop_model::{Missing, Mono, PoolMap, Pools, ProcessKey};
 
 use super::Failure;
 use super::allocation_spike::AllocationSpike;
 use super::sampled_process::{SampledProcess, Tick};
+use crate::bfc::watched::{SearchStep, WatchedPools};
+use crate::bfc::{FoundPools, VtableCache};
 use crate::clock::now_mono;
 
 pub const PERIOD: Duration = Duration::from_millis(50);
+/// Maximum time in each sample for searching pools of JAX and TensorFlow, in all processes together.
+const MAX_SEARCH_TIME: Duration = Duration::from_millis(10);
 
 /// Callback for allocation spikes. It runs on the sampler thread and delays further samples.
 type Alert = Box<dyn Fn(AllocationSpike) + Send>;
@@ -46,6 +53,7 @@ impl Sampler {
             proc_root: proc_root.to_owned(),
             period,
             watched: BTreeMap::new(),
+            vtables: VtableCache::default(),
             alert: None,
             detects_copies: false,
         };
@@ -91,10 +99,28 @@ impl Sampler {
     }
 }
 
+/// The allocators of one process.
+struct WatchedProcess {
+    torch: SampledProcess,
+    bfc: WatchedPools,
+}
+
+impl WatchedProcess {
+    fn new(key: ProcessKey) -> Self {
+        Self { torch: SampledProcess::new(key), bfc: WatchedPools::new(key) }
+    }
+
+    /// Returns the time of the next sample or search.
+    fn wake(&self) -> Mono {
+        self.torch.wake().map_or(self.bfc.wake(), |wake| wake.min(self.bfc.wake()))
+    }
+}
+
 struct SamplerThread {
     proc_root: PathBuf,
     period: Duration,
-    watched: BTreeMap<ProcessKey, SampledProcess>,
+    watched: BTreeMap<ProcessKey, WatchedProcess>,
+    vtables: VtableCache,
     alert: Option<Alert>,
     detects_copies: bool,
 }
@@ -125,7 +151,7 @@ impl SamplerThread {
 
     /// Returns the first multiple of the sampling period at which any process is due.
     fn due(&self, start: Instant) -> Option<Instant> {
-        let wake = self.watched.values().filter_map(SampledProcess::wake).min()?;
+        let wake = self.watched.values().map(WatchedProcess::wake).min()?;
         let pause = Duration::from_millis(wake.since(now_mono()).0);
         Some(self.after(start, Instant::now() + pause))
     }
@@ -139,10 +165,30 @@ impl SamplerThread {
 
     fn sample(&mut self) {
         let mut tick = Tick::new(now_mono(), self.detects_copies);
-        for watched in self.watched.values_mut() {
-            watched.sample(&self.proc_root, &mut tick);
-            if let (Some(spike), Some(alert)) = (watched.spike(tick.now()), &self.alert) {
+        for WatchedProcess { torch, .. } in self.watched.values_mut() {
+            torch.sample(&self.proc_root, &mut tick);
+            if let (Some(spike), Some(alert)) = (torch.spike(tick.now()), &self.alert) {
                 alert(spike);
+            }
+        }
+        self.search(tick.now());
+    }
+
+    /// Continues the searches for pools of JAX and TensorFlow, first in the process that waited longest.
+    fn search(&mut self, now: Mono) {
+        let step = SearchStep {
+            proc_root: &self.proc_root,
+            now,
+            until: Instant::now() + MAX_SEARCH_TIME,
+            detects_copies: self.detects_copies,
+        };
+        let due = self.watched.values_mut().map(|watched| &mut watched.bfc);
+        let mut due: Vec<&mut WatchedPools> = due.filter(|bfc| bfc.wake() <= now).collect();
+        due.sort_by_key(|bfc| bfc.last_turn());
+        for bfc in due {
+            bfc.advance(&step, &mut self.vtables);
+            if Instant::now() >= step.until {
+                return;
             }
         }
     }
@@ -150,25 +196,34 @@ impl SamplerThread {
     fn watch(&mut self, processes: &[ProcessKey]) {
         self.watched.retain(|key, _| processes.contains(key));
         for &key in processes {
-            self.watched.entry(key).or_insert_with(|| SampledProcess::new(key));
+            self.watched.entry(key).or_insert_with(|| WatchedProcess::new(key));
         }
     }
 
     fn pools(&mut self) -> Pools {
         let now = now_mono();
-        let mut list = Vec::new();
-        let mut unread = Vec::new();
-        for watched in self.watched.values_mut() {
-            watched.refresh(now);
-            unread.extend(watched.unread());
-            list.extend(watched.take_pools());
+        let (mut list, mut unread, mut others) = (Vec::new(), Vec::new(), FoundPools::default());
+        for WatchedProcess { torch, bfc } in self.watched.values_mut() {
+            torch.refresh(now);
+            list.extend(torch.take_pools());
+            let found = bfc.read(&self.proc_root, now);
+            let is_read = !found.gpu.is_empty();
+            unread.extend(torch.unread(if is_read { Ok(()) } else { Err(bfc.why_missing()) }));
+            others.gpu.extend(found.gpu);
+            others.pinned_host.extend(found.pinned_host);
         }
-        Pools { at: now, list: Arc::new(list), unread: Arc::new(unread), ..Pools::default() }
+        Pools {
+            at: now,
+            list: Arc::new(list),
+            unread: Arc::new(unread),
+            reported: Arc::new(others.gpu),
+            pinned_host: Arc::new(others.pinned_host),
+        }
     }
 
     fn map(&mut self, process: ProcessKey, ordinal: u32) -> Result<PoolMap, Missing> {
         let watched =
             self.watched.get_mut(&process).ok_or_else(|| Failure::NotWatched.missing())?;
-        watched.map(ordinal).map_err(|failure| failure.missing())
+        watched.torch.map(ordinal).map_err(|failure| failure.missing())
     }
 }

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod bfc_dump;
 mod holders_dump;
 mod holders_truth;
 mod nccl_dump;

@@ -1,6 +1,6 @@
 //! The memory screen of a process without a readable allocator: the title and the reason.
 
-use gputop_model::reported_pool::ReportedPool;
+use gputop_model::reported_pool::{PoolSource, ReportedPool};
 use gputop_model::units::{Bytes, GpuUuid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -16,7 +16,7 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::pool_chart::PoolChart;
 
-/// Returns the lines below the title: the program's own report, or the reason why no data is available.
+/// Returns the lines below the title: the pools of JAX, TensorFlow or CuPy, or the reason why no data is available.
 fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     let row = screen.row(app);
     let why = match row {
@@ -24,20 +24,38 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
         None => "the process no longer uses the GPU".to_owned(),
         Some(_) => pools::why_no_pool(&app.host.frame, screen.process).to_string(),
     };
-    let reported = row.into_iter().flat_map(ProcessRow::reported_pools);
-    let mut lines: Vec<String> = reported.map(reported_text).collect();
+    let reported: Vec<&ReportedPool> =
+        row.into_iter().flat_map(ProcessRow::reported_pools).collect();
+    let mut lines: Vec<String> = reported.iter().map(|pool| reported_text(pool)).collect();
     if lines.is_empty() {
         lines.push(format!("Allocator not available: {why}"));
-    } else {
+    } else if reported.iter().any(|pool| pool.source == PoolSource::Hook) {
         lines.push(
             "The program reports this memory once per second; individual blocks are unknown".into(),
         );
+    } else {
+        lines.push("gputop reads this memory once per second".into());
     }
+    let conf = row.and_then(|row| row.facts()?.pool_conf.as_deref());
+    if let Some(conf) = conf.filter(|_| reported.is_empty()) {
+        lines.push(format!("Set in this process: {conf}"));
+    }
+    lines.extend(reported.iter().filter_map(|pool| pool.preallocation(conf)));
+    lines.extend(pinned(screen, app));
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
         lines.push(format!("VRAM reported by the driver: {vram}"));
     }
     let lines = lines.iter().flat_map(|line| wrap_words(line, usize::from(width.max(10))));
     lines.map(|line| (line, Role::Warn)).collect()
+}
+
+/// Returns a line about the pinned host memory of the process, which is not part of its GPU memory.
+fn pinned(screen: &MemoryScreen, app: &App) -> Option<String> {
+    let pools = app.host.frame.pools.as_ref()?;
+    let of_process = pools.pinned_host.iter().filter(|pool| pool.process == screen.process);
+    let sizes = of_process.filter_map(|pool| pool.reserved.get());
+    let sum = sizes.reduce(|a, b| Bytes(a.0.saturating_add(b.0)))?;
+    Some(format!("Pinned memory of the host for copies: {sum}, not part of GPU memory"))
 }
 
 /// Returns the areas of the title, the lines, the pool chart of an exited process, and the stack.

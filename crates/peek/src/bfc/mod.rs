@@ -1,0 +1,79 @@
+//! Reads the GPU memory pools of JAX and TensorFlow in another running process.
+//!
+//! Both use the same allocator, `tsl::BFCAllocator` (best fit with coalescing). No exported symbol leads to it, so it is
+//! found by the name of its class:
+//!
+//! ```text
+//! xla_cuda_plugin.so ─► "N3tsl12BFCAllocatorE" ─► type_info ─► vtable      (vtable.rs, once for each file)
+//! [heap], other private memory ─► words equal to the vtable's address       (scan.rs, once for each process)
+//!                              ─► object whose members agree               (layout.rs)
+//! object, regions, chunks, object again, in one system call                 (snapshot.rs, for each frame)
+//! ```
+//!
+//! The offsets differ between releases. They are found in each object from relations that hold in every release, such as
+//! 21 bins of doubling sizes, and regions that add up to the size of the pool. An object of which they do not hold is
+//! not read.
+//!
+//! For example, JAX 0.11.2 has reserved one region of 8 GB. Its bins are at +48, the regions at +1080, the chunks at
+//! +1104 and the statistics at +1152. The chunks have 104 bytes each. Their chain starts at the region's first handle,
+//! covers the region exactly, and the chunks in use add up to `bytes_in_use`.
+//!
+//! As with PyTorch ([`torch`](crate::torch)), read only processes that the driver lists: a forked child has a copy of
+//! its parent's allocator.
+
+mod allocator;
+mod chunks;
+mod failure;
+mod layout;
+mod library;
+mod pools;
+mod scan;
+mod search;
+mod snapshot;
+mod vtable;
+pub mod watched;
+
+use std::path::Path;
+use std::time::Instant;
+
+use gputop_model::Pid;
+
+pub use self::allocator::{Allocator, Place};
+pub use self::chunks::{Chunk, Region};
+pub use self::failure::Failure;
+pub use self::pools::FoundPools;
+pub use self::snapshot::{ChunkMap, Snapshot, Stats};
+pub use self::vtable::VtableCache;
+
+use self::search::Search;
+use crate::memory::Memory;
+use crate::memory::live::Live;
+use crate::process::stat::{StatBuffer, StatFile};
+
+/// Finds all pools of a process. Takes up to a second for a process with much memory.
+pub fn find(memory: &dyn Memory, cache: &mut VtableCache) -> Result<Vec<Allocator>, Failure> {
+    let mut search = Search::start(memory, cache)?;
+    while !search.advance(memory, cache, None::<Instant>)? {}
+    let found = search.finish()?;
+    match found.empty.first() {
+        Some(empty) if found.allocators.is_empty() => Err(empty.not_initialised()),
+        _ => Ok(found.allocators),
+    }
+}
+
+/// Finds the pools of a live process, and reads through `recorder` only what a dump needs to find and read them again.
+pub fn record(memory: &dyn Memory, recorder: &dyn Memory) -> Result<(), Failure> {
+    let mut cache = VtableCache::default();
+    let found = find(memory, &mut cache)?;
+    Search::start(recorder, &cache)?;
+    found.into_iter().try_for_each(|mut allocator| allocator.recognize_and_read(recorder))
+}
+
+/// Returns true if the pools of a process are copies of its parent's, because the process was forked from it.
+pub fn is_forked_copy(proc_root: &Path, pid: Pid, found: &[Allocator]) -> bool {
+    let parent = StatFile::of(proc_root, pid)
+        .and_then(|stat| Ok(stat.read(&mut StatBuffer::default())?.parent));
+    let Ok(parent) = parent else { return false };
+    let (own, parent) = (Live::new(proc_root, pid), Live::new(proc_root, parent));
+    !found.is_empty() && found.iter().all(|allocator| allocator.is_same(&own, &parent))
+}

@@ -1,0 +1,155 @@
+//! Pools of JAX and TensorFlow in live processes, which hold the memory of a dump
+//! ([`torch_target`](crate::support::torch_target)): read from outside, without the hook, and shown everywhere.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use gputop_model::Bytes;
+use gputop_model::reported_pool::{Framework, PoolSource, ReportedPool};
+use gputop_peek::bfc::{self, VtableCache};
+use gputop_peek::memory::dump::Dump;
+use gputop_peek::memory::live::Live;
+use gputop_peek::memory::pointer;
+use serde_json::Value;
+
+use crate::commands::frames;
+use crate::run::text;
+use crate::support::fake_machine::{Guarded, INTERVAL, command, gputop, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::torch_target::Target;
+
+fn dump_path(name: &str) -> PathBuf {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/peek/tests/data/bfc");
+    data.join(format!("{name}.dump.zst"))
+}
+
+/// Returns the statistics of `GPU_0_bfc` in a dump, its largest free chunk, and its address.
+fn first_pool(name: &str) -> (bfc::Stats, u64, u64) {
+    let dump = Dump::from_bytes(&std::fs::read(dump_path(name)).unwrap()).unwrap();
+    let found = bfc::find(&dump, &mut VtableCache::default()).unwrap();
+    let mut pool = found.into_iter().find(|pool| pool.name == "GPU_0_bfc").unwrap();
+    let snapshot = pool.read(&dump).unwrap();
+    (snapshot.stats, snapshot.map.unwrap().largest_free(), pool.address)
+}
+
+fn two_gpus(pid: u32) -> FakeNvml {
+    let on = |gpu: u32| format!("[[process]]\npid = {pid}\ngpu = {gpu}\nused = \"20 GiB\"\n");
+    FakeNvml::h200s(2, &(on(0) + &on(1)))
+}
+
+fn once(fake: &FakeNvml) -> Value {
+    let output = command(fake, ["once", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn allocator(pid: u32, arguments: &[&str]) -> Output {
+    let pid = pid.to_string();
+    gputop(["allocator", &pid].iter().chain(arguments)).output().unwrap()
+}
+
+#[test]
+fn pools_of_jax_are_read_without_the_hook_and_shown() {
+    let (stats, largest, _) = first_pool("jax-0.12.0.1");
+    let conf = |command: &mut Command| {
+        command.env("XLA_PYTHON_CLIENT_MEM_FRACTION", ".30").env_remove("CUDA_VISIBLE_DEVICES");
+    };
+    let target = Target::start_with(&dump_path("jax-0.12.0.1"), conf);
+    let fake = two_gpus(target.pid().0);
+    let frame = once(&fake);
+    let pools = &frame["pools"];
+    let reported: Vec<ReportedPool> =
+        serde_json::from_value(pools["reported_pools"].clone()).unwrap();
+    assert_eq!(reported.len(), 2, "{pools}");
+    let pool = reported.iter().find(|pool| pool.ordinal == 0).unwrap();
+    assert_eq!((pool.framework, pool.source), (Framework::Jax, PoolSource::Memory));
+    assert_eq!(pool.allocated.get(), Some(Bytes(stats.in_use)));
+    assert_eq!(pool.allocated_peak.get(), Some(Bytes(stats.peak_in_use)));
+    assert_eq!(pool.reserved.get(), Some(Bytes(8_000_000_000)));
+    assert_eq!(pool.limit.get(), Some(Bytes(8_000_000_000)));
+    assert_eq!(pool.largest_free_block.get(), Some(Bytes(largest)));
+    assert_eq!(Some(pool.gpu.value().unwrap().0.as_ref()), frame["gpus"][0]["uuid"].as_str());
+    // Pinned memory of the host is not part of GPU memory, and the process is not unreadable.
+    assert_eq!(pools["pinned_host"].as_array().unwrap().len(), 1);
+    assert_eq!(pools["unread"].as_array().unwrap().len(), 0, "{pools}");
+
+    let printed = text(&command(&fake, ["once"]).output().unwrap().stdout);
+    let size = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 30));
+    let pid = target.pid().to_string();
+    let row = printed.lines().find(|line| line.contains(&pid)).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    let wanted = [size(stats.in_use), size(stats.reserved)];
+    assert!(cells.windows(2).any(|pair| *pair == wanted), "{wanted:?}: {printed}");
+
+    let printed = allocator(target.pid().0, &[]);
+    assert_eq!((printed.status.code(), text(&printed.stderr).as_str()), (Some(0), ""));
+    let printed = text(&printed.stdout);
+    for line in [
+        "device 0  JAX, XLA BFC\n",
+        "device 1  JAX, XLA BFC\n",
+        "pinned memory of the host  JAX, XLA BFC\n",
+        "preallocated and not used. Set XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION=.30 is set",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
+    let json: Value =
+        serde_json::from_slice(&allocator(target.pid().0, &["--json", "--blocks"]).stdout).unwrap();
+    assert_eq!(json["reported_pools"][0]["source"], "memory");
+    let maps = json["chunk_maps"].as_array().unwrap();
+    let map = maps.iter().find(|map| map["name"] == "GPU_0_bfc").unwrap();
+    let blocks = map["segments"][0]["blocks"].as_array().unwrap();
+    let sizes = blocks.iter().map(|block| block["size"].as_u64().unwrap());
+    assert_eq!(sizes.sum::<u64>(), 8_000_000_000);
+    assert_eq!(json["pinned_host_pools"].as_array().unwrap().len(), 1);
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording.gpt.zst");
+    let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
+    record.arg(&file).stderr(Stdio::null());
+    let _record = Guarded(record.spawn().unwrap());
+    wait_until("the pools on a recording", || {
+        let frames = frames(&file).into_iter();
+        frames.filter_map(|frame| frame.pools.clone()).any(|pools| pools.reported.len() == 2)
+    });
+}
+
+#[test]
+fn a_pool_that_appears_later_is_found_and_a_destroyed_one_disappears() {
+    let (_, _, object) = first_pool("tensorflow-2.21.0");
+    let mut target = Target::start(&dump_path("tensorflow-2.21.0"));
+    let found = |target: &Target| {
+        let json = allocator(target.pid().0, &["--json"]).stdout;
+        let json: Value = serde_json::from_slice(&json).unwrap();
+        json["reported_pools"].as_array().map_or(0, Vec::len)
+    };
+    let fake = two_gpus(target.pid().0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording.gpt.zst");
+    let memory = Live::new(Path::new("/proc"), target.pid());
+    let vtable = pointer(&memory, object, "the allocator").unwrap();
+    target.poke(object, 0);
+    assert_eq!(found(&target), 1);
+    let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
+    record.arg(&file).stderr(Stdio::null());
+    let _record = Guarded(record.spawn().unwrap());
+    let has = |count: usize| {
+        let last = frames(&file).pop();
+        last.and_then(|frame| frame.pools.clone()).is_some_and(|p| p.reported.len() == count)
+    };
+    wait_until("the first pool", || has(1));
+    target.poke(object, vtable);
+    // New memory is what makes another search worthwhile.
+    target.threads(1);
+    wait_until("the second pool", || has(2));
+    target.poke(object, 0);
+    wait_until("the end of the second pool", || has(1));
+}
+
+#[test]
+fn a_forked_copy_of_a_pool_is_refused() {
+    let mut target = Target::start(&dump_path("jax-0.6.2"));
+    let copy = target.fork();
+    let output = allocator(copy, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("forked copy"), "{}", text(&output.stderr));
+}
