@@ -174,14 +174,24 @@ fn map_summary(map: &gputop_model::pool::PoolMap) -> String {
     )
 }
 
+/// What may follow an old name in the new one.
+const UNITS: [&str; 7] = ["", "_bytes", "_bytes_per_second", "_c", "_mhz", "_mj", "_mw"];
+
 /// Returns true if `new` contains everything in `old`. It may contain more.
 fn contains_all(new: &Value, old: &Value) -> bool {
     match (new, old) {
         // A null field may also be missing.
         (Value::Object(new), Value::Object(old)) => old.iter().all(|(name, old)| {
-            // Renamed since then; the old name is read as an alias.
-            let name = if name == "told" { "reported_pools" } else { name };
-            let new = new.get(name);
+            // Renamed since then, mostly to name the unit; the old name is read as an alias.
+            let name = match name.as_str() {
+                "told" => "reported_pools",
+                "says" => "text",
+                name => name,
+            };
+            let mut new = new.iter().filter(|(new, _)| {
+                new.strip_prefix(name).is_some_and(|unit| UNITS.contains(&unit))
+            });
+            let new = new.next().map(|(_, new)| new);
             new.map_or(old.is_null(), |new| contains_all(new, old))
         }),
         (Value::Array(new), Value::Array(old)) => {
