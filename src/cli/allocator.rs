@@ -20,7 +20,7 @@ use gputop_allocator::fragmentation::{Bucket, Fragmentation};
 use gputop_model::frame::SCHEMA;
 use gputop_model::reported_pool::PoolSource;
 use gputop_model::{
-    Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading, ReportedPool,
+    Allocator, Block, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading, ReportedPool,
     Segment,
 };
 use gputop_peek::bfc::{self, FoundPools, VtableCache};
@@ -71,7 +71,7 @@ struct AllocatorDocument {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "reported_pools")]
     pinned_host_pools: Vec<ReportedPool>,
-    /// Regions and chunks of the pools of JAX and TensorFlow. Read only for `--blocks`.
+    /// Regions and chunks of the pools of JAX and TensorFlow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     chunk_maps: Vec<ChunkMapDocument>,
     /// Details of the pauses. Set only with `--pause`.
@@ -83,7 +83,33 @@ struct AllocatorDocument {
 struct ChunkMapDocument {
     /// Name that the framework gave the pool: `GPU_0_bfc`.
     name: String,
+    #[serde(skip)]
+    place: bfc::Place,
+    /// Bytes by which chunks in use are larger than requested.
+    rounding_bytes: Reading<Bytes>,
+    /// Largest request that the pool can serve without growing.
+    fits: Reading<Bytes>,
+    free_histogram: Vec<Bucket>,
+    /// Regions, with their chunks if `--blocks` was given.
     segments: Reading<Vec<Segment>>,
+}
+
+impl ChunkMapDocument {
+    fn new(allocator: &bfc::Allocator, map: Result<PoolMap, bfc::Failure>, blocks: bool) -> Self {
+        let map = Reading::from(map.map_err(|failure| failure.missing()));
+        let found = map.value().map(Fragmentation::of);
+        let conditions = FitConditions::default();
+        let fits = map.clone().map(|map| Fits::of_map(&map, &conditions).cache.unwrap_or_default());
+        let rounding = map.clone().map(|map| Fragmentation::of(&map).rounding);
+        Self {
+            name: allocator.name.clone(),
+            place: allocator.place,
+            rounding_bytes: rounding,
+            fits,
+            free_histogram: found.unwrap_or_default().histogram,
+            segments: map.map(|map| if blocks { map.segments } else { without_blocks(map.segments) }),
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Clone, Copy, Default)]
@@ -173,11 +199,11 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(if has_reported_pools { 0 } else { code })
 }
 
-/// Reads the pools of JAX and TensorFlow and, if wanted, their chunks.
+/// Reads the pools of JAX and TensorFlow, and their chunks.
 fn read_others(
     proc_root: &Path,
     pid: Pid,
-    with_chunks: bool,
+    blocks: bool,
 ) -> Result<(FoundPools, Vec<ChunkMapDocument>), bfc::Failure> {
     let process = ProcessKey { pid, start: start_time(proc_root, pid).unwrap_or_default() };
     let memory = Live::new(proc_root, pid);
@@ -186,11 +212,9 @@ fn read_others(
         return Err(bfc::Failure::Forked);
     }
     let pools = FoundPools::read(process, &mut found, &memory)?;
-    found.retain(|_| with_chunks);
     let map = |allocator: &mut bfc::Allocator| {
-        let map = allocator.read(&memory).and_then(|found| found.map.ok_or(bfc::Failure::Busy));
-        let segments = map.map(|map| map.segments()).map_err(|failure| failure.missing());
-        ChunkMapDocument { name: allocator.name.clone(), segments: segments.into() }
+        let map = allocator.read_map(&memory);
+        ChunkMapDocument::new(allocator, map, blocks)
     };
     Ok((pools, found.iter_mut().map(map).collect()))
 }
@@ -332,12 +356,7 @@ fn device(
     };
     let segments: Reading<Vec<Segment>> =
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
-    let without_blocks = |segment| Segment { blocks: Vec::new(), ..segment };
-    let segments = if blocks {
-        segments
-    } else {
-        segments.map(|all| all.into_iter().map(without_blocks).collect())
-    };
+    let segments = if blocks { segments } else { segments.map(without_blocks) };
     // Free blocks in private pools (CUDA graphs, MemPools) cannot serve other requests.
     let shared = fragmentation.by_stream.iter().filter(|pool| pool.pool != PoolKind::Private);
     let largest = match shared.map(|pool| pool.largest).max() {
@@ -356,6 +375,11 @@ fn device(
         free_histogram: fragmentation.histogram,
         segments,
     }
+}
+
+fn without_blocks(segments: Vec<Segment>) -> Vec<Segment> {
+    let without = |segment| Segment { blocks: Vec::new(), ..segment };
+    segments.into_iter().map(without).collect()
 }
 
 impl Pause {
@@ -420,6 +444,10 @@ fn text(document: &AllocatorDocument, conf: Option<&str>) -> String {
         };
         let _ = writeln!(text, "\ndevice {}  {}{from}", pool.ordinal, pool.name());
         write_reported_pool(&mut text, pool);
+        let place = bfc::Place::Gpu(pool.ordinal);
+        let is_read = pool.source == PoolSource::Memory;
+        let maps = document.chunk_maps.iter().filter(|map| is_read && map.place == place);
+        maps.for_each(|map| write_chunks(&mut text, map));
         if let Some(hint) = pool.preallocation(conf) {
             let _ = writeln!(text, "  {hint}");
         }
@@ -429,6 +457,38 @@ fn text(document: &AllocatorDocument, conf: Option<&str>) -> String {
         write_reported_pool(&mut text, pool);
     }
     text
+}
+
+/// Writes the free chunks of a pool of JAX or TensorFlow by size, and its regions with their chunks if `--blocks` was
+/// given.
+fn write_chunks(text: &mut String, map: &ChunkMapDocument) {
+    let segments = match &map.segments {
+        Reading::Value(segments) => segments,
+        Reading::Missing(why) => {
+            let _ = writeln!(text, "  {}: {why}", map.name);
+            return;
+        }
+    };
+    let _ = writeln!(text, "  {:<22}{:>12}", "fits in the pool", size_or_reason(&map.fits));
+    let _ = writeln!(text, "  {:<22}{:>12}", "rounding", size_or_reason(&map.rounding_bytes));
+    for bucket in map.free_histogram.iter().filter(|bucket| bucket.count > 0) {
+        let name = format!("free, up to {}", bucket.up_to.short());
+        let (count, bytes) = (bucket.count, bucket.bytes.to_string());
+        let chunks = if count == 1 { "chunk" } else { "chunks" };
+        let _ = writeln!(text, "  {name:<22}{bytes:>12}   {count} {chunks}");
+    }
+    let _ = writeln!(text, "  {}: regions {}", map.name, segments.len());
+    segments.iter().filter(|segment| !segment.blocks.is_empty()).for_each(|segment| {
+        let _ = writeln!(text, "  {:#014x} {:>12}  region", segment.address, segment.size.to_string());
+        write_blocks(text, &segment.blocks);
+    });
+}
+
+fn write_blocks(text: &mut String, blocks: &[Block]) {
+    for block in blocks {
+        let size = block.size.to_string();
+        let _ = writeln!(text, "    {:#014x} {size:>12}  {:?}", block.address, block.state);
+    }
 }
 
 fn write_reported_pool(text: &mut String, pool: &ReportedPool) {
@@ -514,10 +574,7 @@ fn write_segments(text: &mut String, device: &DeviceDocument) {
             if segment.expandable { ", expandable" } else { "" },
             segment.stream
         );
-        for block in &segment.blocks {
-            let size = block.size.to_string();
-            let _ = writeln!(text, "    {:#014x} {size:>12}  {:?}", block.address, block.state);
-        }
+        write_blocks(text, &segment.blocks);
     }
 }
 

@@ -87,7 +87,10 @@ fn pools_of_jax_are_read_without_the_hook_and_shown() {
     let printed = allocator(target.pid().0, &[]);
     assert_eq!((printed.status.code(), text(&printed.stderr).as_str()), (Some(0), ""));
     let printed = text(&printed.stdout);
+    let fits = format!("  fits in the pool      {:>12}\n", Bytes(largest).to_string());
     for line in [
+        fits.as_str(),
+        "  GPU_0_bfc: regions 1\n",
         "device 0  JAX, XLA BFC\n",
         "device 1  JAX, XLA BFC\n",
         "pinned memory of the host  JAX, XLA BFC\n",
@@ -105,6 +108,13 @@ fn pools_of_jax_are_read_without_the_hook_and_shown() {
     let sizes = blocks.iter().map(|block| block["size"].as_u64().unwrap());
     assert_eq!(sizes.sum::<u64>(), 8_000_000_000);
     assert_eq!(json["pinned_host_pools"].as_array().unwrap().len(), 1);
+    let requested = |block: &Value| block["requested"].as_u64();
+    let waste = blocks.iter().filter_map(|b| Some(b["size"].as_u64()? - requested(b)?));
+    assert_eq!(map["rounding_bytes"].as_u64(), Some(waste.sum()));
+    assert_eq!(map["fits"], largest);
+    let free = map["free_histogram"].as_array().unwrap().iter();
+    let free = free.map(|bucket| bucket["bytes"].as_u64().unwrap());
+    assert_eq!(free.sum::<u64>(), stats.reserved - stats.in_use);
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recording.gpt.zst");
@@ -147,6 +157,31 @@ fn a_pool_that_appears_later_is_found_and_a_destroyed_one_disappears() {
     wait_until("the second pool", || has(2));
     target.poke(object, 0);
     wait_until("the end of the second pool", || has(1));
+}
+
+/// The map on the memory screen comes from the process, as that of a pool of PyTorch does.
+#[test]
+fn the_memory_screen_shows_the_chunks() {
+    let (target, stats, largest) = with_one_pool(|_| {});
+    let listed = format!("[[process]]\npid = {}\ngpu = 0\nused = \"8 GiB\"\n", target.pid());
+    let fake = FakeNvml::h200s(1, &listed);
+    let terminal = dashboard(&fake).size(50, 200).start();
+    terminal.wait_text(" 7.5 ");
+    terminal.send("\tM");
+    terminal.wait_text("region");
+    let screen = terminal.text();
+    let gib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 30));
+    for text in [
+        "JAX, XLA BFC",
+        "exact, read",
+        "FREE BLOCKS",
+        "rounding waste",
+        "FITS GiB  pool 7.17   new region 0",
+        &format!("pool_bytes {}", gib(stats.reserved)),
+    ] {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+    assert_eq!(gib(largest), "7.17");
 }
 
 #[test]

@@ -7,9 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pool::Allocator;
+use super::pool::{Allocator, Pool, PoolStats, Sampled};
 use super::process::ProcessKey;
-use super::reading::Reading;
+use super::reading::{Reading, Reason};
 use super::units::{Bytes, GpuUuid, Mono};
 
 /// A memory pool of one framework on one device of one process.
@@ -95,6 +95,31 @@ impl ReportedPool {
                 Reading::Missing(why.clone())
             }
         }
+    }
+
+    /// Returns the pool in the form of PyTorch's pools, with the values that both have. Returns `None` if the sizes are
+    /// not known.
+    pub fn to_pool(&self) -> Option<Pool> {
+        let not_read = || Reading::missing(Reason::Unsupported, "only PyTorch's allocator counts it");
+        Some(Pool {
+            process: self.process,
+            allocator: self.allocator,
+            library: self.name(),
+            ordinal: self.ordinal,
+            gpu: self.gpu.clone(),
+            at: self.at,
+            limit: self.limit.get(),
+            stats: PoolStats {
+                allocated: Sampled::new(self.allocated.get()?),
+                allocated_peak: self.allocated_peak.get().unwrap_or_default(),
+                reserved: Sampled::new(self.reserved.get()?),
+                reserved_peak: self.reserved_peak.get().unwrap_or_default(),
+                active: Sampled::new(self.allocated.get()?),
+                requested: not_read(),
+                largest_free_block: self.largest_free_block.clone(),
+                ..PoolStats::default()
+            },
+        })
     }
 
     /// Returns a sentence about memory that was preallocated and is not used, with the setting that reserves less. `conf`

@@ -145,6 +145,7 @@ impl TorchStatistics {
             ordinal: self.device,
             gpu: Reading::default(),
             at,
+            limit: None,
             stats: PoolStats {
                 allocated: Sampled::new(self.allocated_bytes.current),
                 allocated_peak: self.allocated_bytes.peak,

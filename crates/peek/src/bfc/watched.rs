@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use gputop_model::{Millis, Missing, Mono, ProcessKey};
+use gputop_model::{Millis, Missing, Mono, PoolMap, ProcessKey};
 
 use super::allocator::{Allocator, Place};
 use super::failure::Failure;
 use super::is_forked_copy;
 use super::layout::{LayoutMatch, MAX_CALIBRATION_BYTES};
-use super::pools::FoundPools;
+use super::pools::{self, FoundPools};
 use super::search::{Candidate, Found, Search};
 use super::vtable::VtableCache;
 use crate::memory::MemoryError;
@@ -203,6 +203,17 @@ impl WatchedPools {
         let empty = self.empty.first().filter(|_| known == 0).map(Candidate::not_initialised);
         self.failure = pools.as_ref().err().cloned().or(empty);
         pools.unwrap_or_default()
+    }
+
+    /// Returns true if a pool on the GPU with this ordinal was found.
+    pub fn is_on(&self, ordinal: u32) -> bool {
+        self.allocators.iter().any(|allocator| allocator.place == Place::Gpu(ordinal))
+    }
+
+    /// Reads the chunks of the pools on the GPU with this ordinal.
+    pub fn map(&mut self, proc_root: &Path, ordinal: u32) -> Result<PoolMap, Failure> {
+        let memory = Live::new(proc_root, self.key.pid);
+        pools::map(self.key, ordinal, &mut self.allocators, &memory)
     }
 
     /// Returns why no pool could be read, or `None` if the process does not use the frameworks.

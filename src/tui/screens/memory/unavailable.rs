@@ -51,10 +51,7 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
 
 /// Returns a line about the pinned host memory of the process, which is not part of its GPU memory.
 fn pinned(screen: &MemoryScreen, app: &App) -> Option<String> {
-    let pools = app.host.frame.pools.as_ref()?;
-    let of_process = pools.pinned_host.iter().filter(|pool| pool.process == screen.process);
-    let sizes = of_process.filter_map(|pool| pool.reserved.get());
-    let sum = sizes.reduce(|a, b| Bytes(a.0.saturating_add(b.0)))?;
+    let sum = pools::pinned_host(&app.host.frame, screen.process)?;
     Some(format!("Pinned memory of the host for copies: {sum}, not part of GPU memory"))
 }
 
