@@ -211,12 +211,12 @@ fn read_others(
     if bfc::is_forked_copy(proc_root, pid, &found) {
         return Err(bfc::Failure::Forked);
     }
-    let pools = FoundPools::read(process, &mut found, &memory)?;
+    let pools = found.read(process, &memory)?;
     let map = |allocator: &mut bfc::Allocator| {
         let map = allocator.read_map(&memory);
         ChunkMapDocument::new(allocator, map, blocks)
     };
-    Ok((pools, found.iter_mut().map(map).collect()))
+    Ok((pools, found.allocators.iter_mut().map(map).collect()))
 }
 
 fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Failure> {

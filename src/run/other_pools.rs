@@ -6,7 +6,7 @@ use std::time::Duration;
 use gputop_explain::LogFindings;
 use gputop_explain::evidence::PoolAtFailure;
 use gputop_model::{Bytes, Mono, Pid, ProcessKey};
-use gputop_peek::bfc::{self, FoundPools, VtableCache};
+use gputop_peek::bfc::{self, VtableCache};
 use gputop_peek::memory::live::Live;
 use gputop_peek::process::stat::start_time;
 
@@ -53,7 +53,7 @@ fn pool(proc_root: &Path, pid: Pid, held: Bytes, failed: Mono) -> Option<PoolAtF
     let memory = Live::new(proc_root, pid);
     let process = ProcessKey { pid, start: start_time(proc_root, pid).ok()? };
     let mut found = bfc::find(&memory, &mut VtableCache::default()).ok()?;
-    let pools = FoundPools::read(process, &mut found, &memory).ok()?.gpu;
+    let pools = found.read(process, &memory).ok()?.gpu;
     let [pool] = <[_; 1]>::try_from(pools).ok()?;
     let is_plausible = pool.reserved.get().is_some_and(|reserved| reserved <= held);
     let lag = pool.at.since(failed);

@@ -31,7 +31,7 @@ fn dump_path(name: &str) -> PathBuf {
 fn first_pool(name: &str) -> (bfc::Stats, u64, u64) {
     let dump = Dump::from_bytes(&std::fs::read(dump_path(name)).unwrap()).unwrap();
     let found = bfc::find(&dump, &mut VtableCache::default()).unwrap();
-    let mut pool = found.into_iter().find(|pool| pool.name == "GPU_0_bfc").unwrap();
+    let mut pool = found.allocators.into_iter().find(|pool| pool.name == "GPU_0_bfc").unwrap();
     let snapshot = pool.read(&dump).unwrap();
     (snapshot.stats, snapshot.map.unwrap().largest_free(), pool.address)
 }
@@ -200,7 +200,7 @@ fn with_one_pool(conf: impl Fn(&mut Command)) -> (Target, bfc::Stats, u64) {
     let (stats, largest, _) = first_pool("jax-0.12.0.1");
     let found = bfc::find(&dump, &mut VtableCache::default()).unwrap();
     let mut target = Target::start_with(&path, conf);
-    let others = found.iter().filter(|pool| pool.name == "GPU_1_bfc");
+    let others = found.allocators.iter().filter(|pool| pool.name == "GPU_1_bfc");
     others.for_each(|other| target.poke(other.address, 0));
     (target, stats, largest)
 }

@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use gputop_model::reported_pool::Framework;
+
 use super::allocator::{Allocator, Place};
 use super::chunks::Region;
+use super::cupy::{self, CupyPool, TypeObject};
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch, MAX_CALIBRATION_BYTES};
 use super::library::{self, Library};
@@ -26,6 +29,8 @@ pub struct Search {
     libraries: VecDeque<VtableSearch>,
     framework: &'static str,
     vtables: Vec<(u64, &'static Library)>,
+    /// Type objects of CuPy's pools.
+    cupy_types: Vec<u64>,
     scan: Option<ObjectScan>,
     found: Found,
     /// True if an allocator was found whose structure is unknown.
@@ -38,8 +43,20 @@ impl Search {
     pub fn start(memory: &dyn Memory, cache: &VtableCache) -> Result<Self, Failure> {
         let maps = memory.maps()?;
         let loaded = library::loaded(&maps);
-        let (_, first) = loaded.first().ok_or(Failure::NotLoaded)?;
-        let framework = first.framework.words();
+        let (mut cupy_types, mut is_other_cupy) = (Vec::new(), false);
+        for module in cupy::modules(&maps) {
+            match cupy::type_object(memory, &module)? {
+                TypeObject::Found(address) => cupy_types.push(address),
+                TypeObject::OtherVersion => is_other_cupy = true,
+                TypeObject::Missing => {}
+            }
+        }
+        let framework = match loaded.first() {
+            Some((_, first)) => first.framework,
+            None if !cupy_types.is_empty() => Framework::Cupy,
+            None if is_other_cupy => return Err(Failure::UnknownCupy),
+            None => return Err(Failure::NotLoaded),
+        };
         let mut libraries = VecDeque::new();
         for (base, library) in loaded {
             libraries.extend(VtableSearch::start(memory, &maps, base, library, cache)?);
@@ -47,8 +64,9 @@ impl Search {
         Ok(Self {
             maps,
             libraries,
-            framework,
+            framework: framework.words(),
             vtables: Vec::new(),
+            cupy_types,
             scan: None,
             found: Found::default(),
             is_unknown: false,
@@ -85,10 +103,16 @@ impl Search {
     }
 
     fn scan(&mut self, memory: &dyn Memory) -> Result<bool, MemoryError> {
-        let vtables = || self.vtables.iter().map(|(vtable, _)| *vtable).collect();
+        let types = self.cupy_types.iter().copied();
+        let vtables = || self.vtables.iter().map(|(vtable, _)| *vtable).chain(types).collect();
         let scan = self.scan.get_or_insert_with(|| ObjectScan::new(&self.maps, vtables()));
         let is_done = scan.advance(memory)?;
         for (address, vtable) in std::mem::take(&mut scan.found) {
+            if self.cupy_types.contains(&vtable) {
+                let pool = CupyPool::recognize(memory, address, vtable)?;
+                self.found.cupy.extend(pool);
+                continue;
+            }
             let library = self.vtables.iter().find(|(known, _)| *known == vtable);
             let Some((_, library)) = library else { continue };
             let candidate = Candidate { address, vtable, library };
@@ -109,10 +133,10 @@ impl Search {
 
     /// Returns what was found, or why there is nothing.
     pub fn finish(self) -> Result<Found, Failure> {
-        let is_found = !self.found.allocators.is_empty();
+        let is_found = !self.found.allocators.is_empty() || !self.found.cupy.is_empty();
         if is_found || !self.found.empty.is_empty() {
             Ok(self.found)
-        } else if self.is_unknown || self.vtables.is_empty() {
+        } else if self.is_unknown || (self.vtables.is_empty() && self.cupy_types.is_empty()) {
             Err(Failure::UnknownBuild)
         } else {
             Err(Failure::NotInitialised(self.framework))
@@ -124,7 +148,9 @@ impl Search {
 pub struct Found {
     pub allocators: Vec<Allocator>,
     /// Allocators that have not reserved memory yet, so their structure is not known completely.
-    pub empty: Vec<Candidate>,
+    pub(super) empty: Vec<Candidate>,
+    /// Pools of CuPy.
+    pub cupy: Vec<CupyPool>,
 }
 
 /// An object that has the vtable of an allocator.

@@ -4,9 +4,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use gputop_model::reported_pool::Framework;
 use gputop_model::{Millis, Missing, Mono, PoolMap, ProcessKey};
 
 use super::allocator::{Allocator, Place};
+use super::cupy::CupyPool;
 use super::failure::Failure;
 use super::is_forked_copy;
 use super::layout::{LayoutMatch, MAX_CALIBRATION_BYTES};
@@ -45,6 +47,7 @@ pub struct SearchStep<'a> {
 pub struct WatchedPools {
     key: ProcessKey,
     allocators: Vec<Allocator>,
+    cupy: Vec<CupyPool>,
     /// Allocators that have not reserved memory yet.
     empty: Vec<Candidate>,
     search: Option<Box<Search>>,
@@ -65,6 +68,7 @@ impl WatchedPools {
         Self {
             key,
             allocators: Vec::new(),
+            cupy: Vec::new(),
             empty: Vec::new(),
             search: None,
             next_search: Mono(0),
@@ -137,16 +141,18 @@ impl WatchedPools {
     }
 
     fn take(&mut self, found: Found, step: &SearchStep<'_>) {
-        if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found.allocators) {
+        if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found) {
             self.allocators.clear();
+            self.cupy.clear();
             self.wait(Failure::Forked, step.now);
             return;
         }
-        let known = self.allocators.len();
+        let known = self.allocators.len() + self.cupy.len();
         found.allocators.into_iter().for_each(|allocator| self.add(allocator));
+        self.cupy.extend(found.cupy.iter().filter(|new| !self.cupy.contains(new)).copied().collect::<Vec<_>>());
         self.failure = found.empty.first().map(Candidate::not_initialised);
         self.empty = found.empty;
-        let is_new = self.allocators.len() > known;
+        let is_new = self.allocators.len() + self.cupy.len() > known;
         self.tries = if is_new { 0 } else { self.tries.saturating_add(1) };
         self.next_search = due(step.now, self.search_interval());
     }
@@ -189,14 +195,19 @@ impl WatchedPools {
 
     /// Reads the pools that were found so far.
     pub fn read(&mut self, proc_root: &Path, now: Mono) -> FoundPools {
-        if self.allocators.is_empty() && self.empty.is_empty() {
+        if self.allocators.is_empty() && self.empty.is_empty() && self.cupy.is_empty() {
             return FoundPools::default();
         }
         let memory = Live::new(proc_root, self.key.pid);
         self.recognize_empty(&memory);
         let known = self.allocators.len();
+        let count = known + self.cupy.len();
         let pools = FoundPools::read(self.key, &mut self.allocators, &memory);
-        if self.allocators.len() < known {
+        let pools = pools.and_then(|mut pools| {
+            pools.add_cupy(self.key, &mut self.cupy, &memory)?;
+            Ok(pools)
+        });
+        if self.allocators.len() + self.cupy.len() < count {
             self.tries = 0;
             self.next_search = now;
         }
@@ -228,7 +239,9 @@ impl WatchedPools {
                 let is_gpu = |one: &&Allocator| one.place != Place::PinnedHost;
                 let busy = self.allocators.iter().find(is_gpu).map(|_| Failure::Busy);
                 let host = self.allocators.first().map(Allocator::not_initialised);
-                busy.or(host).map(|failure| failure.missing())
+                let cupy = || Failure::NotInitialised(Framework::Cupy.words());
+                let cupy = self.cupy.first().map(|_| cupy());
+                busy.or(host).or(cupy).map(|failure| failure.missing())
             }
         }
     }

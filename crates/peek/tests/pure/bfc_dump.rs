@@ -44,7 +44,7 @@ fn of(name: &str) -> Recorded {
 }
 
 fn find(memory: &dyn Memory) -> Result<Vec<Allocator>, Failure> {
-    bfc::find(memory, &mut VtableCache::default())
+    bfc::find(memory, &mut VtableCache::default()).map(|found| found.allocators)
 }
 
 /// Returns the pool `GPU_0_bfc`.
