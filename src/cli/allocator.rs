@@ -18,7 +18,7 @@ use color_eyre::eyre::WrapErr;
 use gputop_allocator::fits::{FitConditions, Fits};
 use gputop_allocator::fragmentation::{Bucket, Fragmentation};
 use gputop_model::frame::SCHEMA;
-use gputop_model::reported_pool::PoolSource;
+use gputop_model::reported_pool::{PoolSource, other_allocator};
 use gputop_model::{
     Allocator, Block, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading, ReportedPool,
     Segment,
@@ -172,9 +172,16 @@ pub fn run(args: &Args) -> Result<u8> {
         Err(failure) => (unreadable(pid, &failure), exit_code(&failure)),
     };
     let read = read_others(proc_root, pid, args.blocks);
-    if let (Reading::Missing(why), Err(failure)) = (&mut document.devices, &read)
+    let why_no_pool = match &read {
+        Err(bfc::Failure::NotLoaded) => None,
+        Err(failure) => Some(failure.clone()),
+        Ok((pools, _)) => {
+            let host = pools.pinned_host.first().filter(|_| pools.gpu.is_empty());
+            host.map(|host| bfc::Failure::NotInitialised(host.framework.words()))
+        }
+    };
+    if let (Reading::Missing(why), Some(failure)) = (&mut document.devices, why_no_pool)
         && *why == Failure::NotTorch.missing()
-        && *failure != bfc::Failure::NotLoaded
     {
         *why = failure.missing();
     }
@@ -194,6 +201,10 @@ pub fn run(args: &Args) -> Result<u8> {
             && !is_other
         {
             say(&format!("gputop: cannot read the allocator of PID {pid}: {why}\n"));
+            let conf = pool_conf_of(proc_root, pid);
+            if let Some(why) = conf.as_deref().and_then(other_allocator) {
+                say(&format!("{why}\n"));
+            }
         }
     }
     Ok(if has_reported_pools { 0 } else { code })

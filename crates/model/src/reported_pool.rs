@@ -55,6 +55,33 @@ crate::named! {
     fn words;
 }
 
+const ALLOCATOR: &str = "XLA_PYTHON_CLIENT_ALLOCATOR";
+
+/// Returns the value of a setting in a list of settings.
+fn setting<'a>(conf: &'a str, name: &str) -> Option<&'a str> {
+    conf.split(' ').find_map(|setting| setting.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Returns why gputop reads no pool of JAX in a process, if its settings ([`Process::pool_conf`]) choose an allocator
+/// other than the default.
+///
+/// [`Process::pool_conf`]: super::process::Process::pool_conf
+#[must_use]
+pub fn other_allocator(conf: &str) -> Option<String> {
+    let chosen = setting(conf, ALLOCATOR)?;
+    let why = match chosen.to_ascii_lowercase().as_str() {
+        "platform" => {
+            "JAX has no pool, and the driver's figure for the process is what it uses"
+        }
+        "cuda_async" => {
+            "the CUDA driver has the pool. Start the program with `gputop run` to see what JAX counts"
+        }
+        "vmm" => "gputop does not read this allocator, and JAX has no statistics of it",
+        _ => return None,
+    };
+    Some(format!("{ALLOCATOR}={chosen} is set: {why}"))
+}
+
 /// Minimum size of unused memory that is worth a hint.
 const MIN_UNUSED: Bytes = Bytes(1 << 30);
 const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
@@ -130,10 +157,7 @@ impl ReportedPool {
         let idle = self.idle().get()?;
         let is_whole = reserved.0 >= limit.0 / 10 * 9;
         let is_mostly_idle = idle >= MIN_UNUSED && idle.0 >= reserved.0 / 2;
-        let set = |name: &str| {
-            let mut settings = conf.unwrap_or_default().split(' ');
-            settings.find_map(|setting| setting.strip_prefix(name)?.strip_prefix('='))
-        };
+        let set = |name: &str| setting(conf.unwrap_or_default(), name);
         if !is_whole || !is_mostly_idle {
             return None;
         }
@@ -165,6 +189,18 @@ impl ReportedPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn says_why_a_chosen_allocator_is_not_read() {
+        let why = |value: &str| {
+            other_allocator(&format!("XLA_PYTHON_CLIENT_PREALLOCATE=false {ALLOCATOR}={value}"))
+        };
+        let platform = why("platform").expect("a reason");
+        assert!(platform.starts_with("XLA_PYTHON_CLIENT_ALLOCATOR=platform is set: JAX has no pool"));
+        assert!(why("CUDA_ASYNC").is_some_and(|why| why.contains("`gputop run`")));
+        assert!(why("vmm").is_some());
+        assert_eq!((why("default"), other_allocator("")), (None, None));
+    }
 
     #[test]
     fn names_the_setting_that_reserves_less() {

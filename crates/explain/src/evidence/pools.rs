@@ -96,9 +96,15 @@ pub(crate) fn add_fields(case: &Case<'_>, found: &mut FieldMap) {
     found.insert("pool_read".into(), pool.when().into());
 }
 
-/// Adds the process with the most preallocated memory that it does not use, and the setting that changes that.
+/// Adds the process with the most preallocated memory that it does not use, and the setting that changes that. Adds the
+/// process whose CuPy keeps the most free blocks.
 pub(crate) fn add_preallocation(case: &Case<'_>, found: &mut FieldMap) {
-    let all = unused_in_others(case).into_iter();
+    let others = unused_in_others(case);
+    let cupy = others.iter().find(|measured| measured.pool.framework == Framework::Cupy);
+    if let Some(measured) = cupy {
+        found.insert("caching_pid".into(), measured.pool.process.pid.0.into());
+    }
+    let all = others.into_iter();
     let mut preallocated = all.filter(|m| m.pool.preallocation(m.conf.as_deref()).is_some());
     let Some(measured) = preallocated.next() else { return };
     let setting = match measured.pool.framework {

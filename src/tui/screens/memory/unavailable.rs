@@ -1,6 +1,6 @@
 //! The memory screen of a process without a readable allocator: the title and the reason.
 
-use gputop_model::reported_pool::{PoolSource, ReportedPool};
+use gputop_model::reported_pool::{PoolSource, ReportedPool, other_allocator};
 use gputop_model::units::{Bytes, GpuUuid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -38,7 +38,8 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     }
     let conf = row.and_then(|row| row.facts()?.pool_conf.as_deref());
     if let Some(conf) = conf.filter(|_| reported.is_empty()) {
-        lines.push(format!("Set in this process: {conf}"));
+        let why = other_allocator(conf);
+        lines.push(why.unwrap_or_else(|| format!("Set in this process: {conf}")));
     }
     lines.extend(reported.iter().filter_map(|pool| pool.preallocation(conf)));
     lines.extend(pinned(screen, app));

@@ -202,6 +202,21 @@ fn an_error_of_pytorch_names_the_pool_that_another_process_preallocated() {
 }
 
 #[test]
+fn free_blocks_of_cupy_in_another_process_can_be_returned() {
+    let mut scenario = Scenario::new(0.5);
+    scenario.frame(&[
+        pool(OWN, Framework::Jax, (29.0, 30.0, 0.5, 30.0)),
+        pool(OTHER, Framework::Cupy, (3.0, 20.0, 0.0, 0.0)),
+    ]);
+    let incident = scenario.prints(JAX_ERROR);
+    let wanted = "process 4711 (CuPy) reserves 20.00 GiB and uses 3.00 GiB of it";
+    assert_eq!(evidence(&incident, "other-process"), [wanted]);
+    let fix = incident.fixes.iter().find(|fix| fix.title.contains("process 4711"));
+    let change = "cupy.get_default_memory_pool().free_all_blocks()";
+    assert_eq!(fix.map(|fix| fix.change.as_str()), Some(change), "{:#?}", incident.fixes);
+}
+
+#[test]
 fn a_pool_on_another_gpu_or_of_an_exited_process_is_not_mentioned() {
     let elsewhere = ReportedPool {
         gpu: GpuUuid("GPU-2".into()).into(),
