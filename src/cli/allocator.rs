@@ -1,4 +1,4 @@
-//! `gputop allocator PID`: prints the state of PyTorch's caching allocator, and of the pools of JAX and TensorFlow, in a
+//! `gputop allocator PID`: prints the state of PyTorch's caching allocator, and of the pools of JAX, TensorFlow and CuPy, in a
 //! process, read without stopping the process. If the process has the Python hook, it also prints the pools that it reports.
 //!
 //! With `--pause`, the memory map is read while the process is paused, because the allocator of a very busy program
@@ -40,7 +40,7 @@ use crate::collect::process::pool_conf_of;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Process that uses PyTorch, JAX or TensorFlow on a GPU, or CuPy under `gputop run`
+    /// Process that uses PyTorch, JAX, TensorFlow or CuPy on a GPU
     pid: u32,
     /// List all blocks of all segments
     #[arg(long)]
