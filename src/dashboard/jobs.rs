@@ -1,15 +1,11 @@
 //! Distributed jobs on one host: which rank waits for which.
 
-use std::sync::Arc;
-
 use gputop_explain::ranks::{
-    JobReport, JobWatch, ProcessStatus, RankExit, RankObservation, RankRow, RankState, Verdict,
+    JobReport, JobWatch, RankExit, RankObservation, RankRow, RankState, Verdict,
 };
 use gputop_model::frame::Frame;
 use gputop_model::host::Hello;
-use gputop_model::process::{Process, ProcessKey, RunState};
-use gputop_model::process_group::RankReading;
-use gputop_model::reading::{Missing, Reading, Reason};
+use gputop_model::process::ProcessKey;
 use gputop_model::units::{Millis, Mono};
 
 use super::exited::{ExitedProcess, ExitedProcesses};
@@ -40,6 +36,18 @@ pub(super) struct Known<'a> {
     pub incidents: &'a Incidents,
 }
 
+impl<'a> Known<'a> {
+    fn recent_exits(&self, now: Mono) -> impl Iterator<Item = (ProcessKey, RankExit)> + use<'a> {
+        let Self { hello, exits, incidents } = *self;
+        let is_recent = move |ended: &&ExitedProcess| now.since(ended.mono) < MAX_EXIT_AGE;
+        exits.iter().filter(is_recent).map(move |ended| {
+            let incident = incidents.of_process(&hello.boot_id, ended.key);
+            let incident = incident.map(|known| known.incident.headline.as_str().into());
+            (ended.key, RankExit { incident, ..RankExit::of(&ended.exit) })
+        })
+    }
+}
+
 impl Jobs {
     /// Looks at the ranks of a frame, at most once a second.
     pub(super) fn push(&mut self, frame: &Frame, known: &Known<'_>) {
@@ -48,7 +56,9 @@ impl Jobs {
             return;
         }
         self.looked_at = frame.mono;
-        self.reports = self.watch.observe(frame.mono, &observations(frame, known));
+        let exits = known.recent_exits(frame.mono);
+        let ranks = RankObservation::of_frame(&known.hello.host, frame, exits);
+        self.reports = self.watch.observe(frame.mono, &ranks);
         if let Some(only) = &self.only {
             self.reports.retain(|report| is_job(report, only));
         }
@@ -89,71 +99,4 @@ impl Jobs {
 fn is_job(report: &JobReport, text: &str) -> bool {
     let has_pid = |rank: &RankRow| text.parse() == Ok(rank.process.pid.0);
     report.job.store.as_deref() == Some(text) || report.ranks.iter().any(has_pid)
-}
-
-fn observations(frame: &Frame, known: &Known<'_>) -> Vec<RankObservation> {
-    let host: Arc<str> = known.hello.host.as_str().into();
-    let observe = |reading: RankReading, status| RankObservation {
-        host: Arc::clone(&host),
-        gpu: gpu_of(frame, reading.process),
-        reading,
-        status,
-    };
-    let is_read = |key: ProcessKey| frame.ranks.iter().any(|reading| reading.process == key);
-    let read = frame.ranks.iter().map(|reading| {
-        let process = frame.process(reading.process);
-        let rank = reading.rank.or_else(|| process?.rank.get());
-        observe(RankReading { rank, ..reading.clone() }, status(process))
-    });
-    let processes = || frame.processes.iter().flat_map(|processes| &*processes.list);
-    // A process with a rank of its own may belong to another job, or be the only one of its job.
-    let is_sibling = |process: &Process| {
-        let launcher = process.parent.as_ref().filter(|parent| parent.pid.0 > 1);
-        let mut read = processes().filter(|other| is_read(other.key));
-        launcher.is_some() && read.any(|read| read.parent.as_ref() == launcher)
-    };
-    let unread = processes().filter(|process| !is_read(process.key)).filter_map(|process| {
-        let rank = process.rank.get().filter(|_| is_sibling(process))?;
-        Some(observe(without_groups(process.key, Some(rank), frame.mono), ProcessStatus::Starting))
-    });
-    let is_recent = |ended: &&ExitedProcess| frame.mono.since(ended.mono) < MAX_EXIT_AGE;
-    let exited = known.exits.iter().filter(is_recent).map(|ended| {
-        let exit = RankExit {
-            description: Some(exit_text(ended).into()),
-            incident: known
-                .incidents
-                .of_process(&known.hello.boot_id, ended.key)
-                .map(|incident| incident.incident.headline.as_str().into()),
-        };
-        observe(without_groups(ended.key, None, frame.mono), ProcessStatus::Exited(exit))
-    });
-    read.chain(unread).chain(exited).collect()
-}
-
-fn without_groups(process: ProcessKey, rank: Option<u32>, at: Mono) -> RankReading {
-    let why = Missing::new(Reason::NotRead, "its process groups are not read yet");
-    RankReading { process, at, rank, groups: Reading::Missing(why), ..RankReading::default() }
-}
-
-fn status(process: Option<&Process>) -> ProcessStatus {
-    match process.map(|process| process.state) {
-        Some(RunState::Stopped) => ProcessStatus::Stopped,
-        _ => ProcessStatus::Running,
-    }
-}
-
-/// Returns how the process ended, as the end of a sentence about it: `exited with 1`.
-fn exit_text(ended: &ExitedProcess) -> String {
-    match (ended.exit.signal.get(), ended.exit.status.get()) {
-        (Some(signal), _) => format!("was killed by signal {signal}"),
-        (None, Some(status)) => format!("exited with {status}"),
-        (None, None) => "exited".to_owned(),
-    }
-}
-
-fn gpu_of(frame: &Frame, process: ProcessKey) -> Option<u32> {
-    let has_process = |gpu: &&gputop_model::Gpu| {
-        gpu.processes.value().is_some_and(|list| list.iter().any(|p| p.key() == process))
-    };
-    frame.gpus.iter().find(has_process).map(|gpu| gpu.index)
 }
