@@ -1,32 +1,32 @@
-//! Distributed jobs on one host: which rank waits for which.
+//! Distributed jobs with ranks on one host: which rank waits for which.
 
-use gputop_explain::ranks::{
-    JobReport, JobWatch, RankExit, RankObservation, RankRow, RankState, Verdict,
-};
+use gputop_explain::ranks::{JobReport, RankExit, RankObservation, RankRow, RankState, Verdict};
 use gputop_model::frame::Frame;
 use gputop_model::host::Hello;
 use gputop_model::process::ProcessKey;
 use gputop_model::units::{Millis, Mono};
 
+use super::joined_jobs::JoinedJobs;
+
 use super::exited::{ExitedProcess, ExitedProcesses};
 use super::incidents::Incidents;
 use super::rank_columns::RankLine;
 
-/// Minimum time between two looks at the ranks.
-const PERIOD: Millis = Millis(900);
 /// Age at which an exit no longer explains why a rank is missing.
 const MAX_EXIT_AGE: Millis = Millis(30 * 60_000);
 
 /// The jobs with at least one rank on this host, and what the newest look at them showed.
 #[derive(Debug, Default)]
 pub struct Jobs {
-    watch: JobWatch,
+    /// The ranks of this host, and of the hosts that are shown with it.
+    joined: JoinedJobs,
+    /// Name of this host.
+    host: String,
     reports: Vec<JobReport>,
     /// The ranks of all jobs, those of jobs that wait first.
     pub lines: Vec<RankLine>,
     /// The job to report: a PID or the address of its store. `None` for all.
     pub only: Option<String>,
-    looked_at: Mono,
 }
 
 /// What else is known of the processes of a host.
@@ -52,18 +52,32 @@ impl Jobs {
     /// Looks at the ranks of a frame, at most once a second.
     pub(super) fn push(&mut self, frame: &Frame, known: &Known<'_>) {
         let has_ranks = !frame.ranks.is_empty() || !self.reports.is_empty();
-        if !has_ranks || frame.mono.since(self.looked_at) < PERIOD {
+        let host = &known.hello.host;
+        if !has_ranks || !self.joined.is_due(host, frame.mono) {
             return;
         }
-        self.looked_at = frame.mono;
         let exits = known.recent_exits(frame.mono);
-        let ranks = RankObservation::of_frame(&known.hello.host, frame, exits);
-        self.reports = self.watch.observe(frame.mono, &ranks);
+        let ranks = RankObservation::of_frame(host, frame, exits);
+        let reports = self.joined.push(host, frame.mono, ranks);
+        self.host.clone_from(host);
+        self.take(reports, frame);
+    }
+
+    /// Takes the jobs of all hosts, for a list of hosts.
+    pub(super) fn take_all(&mut self) {
+        self.take(self.joined.reports(), &Frame::default());
+    }
+
+    /// `frame` is the newest frame of this host.
+    fn take(&mut self, reports: Vec<JobReport>, frame: &Frame) {
+        self.reports = reports;
         if let Some(only) = &self.only {
             self.reports.retain(|report| is_job(report, only));
         }
         self.reports.sort_by_key(|report| report.verdicts.is_empty());
-        self.lines = self.reports.iter().flat_map(|report| RankLine::of(report, frame)).collect();
+        let of_job = |report| RankLine::of(report, frame, &self.host);
+        let lines = self.reports.iter().flat_map(of_job);
+        self.lines = lines.collect();
     }
 
     /// Returns the jobs, those in which ranks wait first.
@@ -78,7 +92,8 @@ impl Jobs {
 
     /// Returns the states of the ranks on a GPU.
     pub(super) fn states_on(&self, gpu: u32) -> impl Iterator<Item = &RankState> {
-        let on_gpu = move |line: &&RankLine| line.rank.gpu == Some(gpu);
+        let host = &*self.host;
+        let on_gpu = move |line: &&RankLine| line.rank.gpu == Some(gpu) && *line.rank.host == *host;
         self.lines.iter().filter(on_gpu).map(|line| &line.rank.state)
     }
 
@@ -86,12 +101,19 @@ impl Jobs {
     pub fn culprit(&self) -> Option<ProcessKey> {
         let report = self.reports.first()?;
         let culprits = &report.verdicts.first()?.culprits;
-        let is_named = |rank: &&RankRow| culprits.contains(&rank.rank);
+        let is_named = |rank: &&RankRow| culprits.contains(&rank.rank) && *rank.host == *self.host;
         report.ranks.iter().find(is_named).map(|rank| rank.process)
     }
 
+    /// Sees the ranks of this host together with those of other hosts.
+    pub fn join(&mut self, joined: JoinedJobs) {
+        self.joined = joined;
+    }
+
     pub(super) fn clear(&mut self) {
-        *self = Self { only: self.only.take(), ..Self::default() };
+        self.joined.forget(&self.host);
+        let (joined, only) = (self.joined.clone(), self.only.take());
+        *self = Self { joined, only, ..Self::default() };
     }
 }
 

@@ -148,6 +148,7 @@ fn a_rank_that_cannot_be_read_has_no_wait() {
     let verdict = Verdict {
         cause: Cause::Behind,
         culprits: vec![3],
+        culprit_host: None,
         waiting: vec![0],
         group: "0".into(),
         work: Work::default(),
