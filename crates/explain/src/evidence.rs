@@ -12,6 +12,7 @@ mod oom;
 mod pools;
 mod printed_memory;
 mod printed_values;
+mod ranks;
 pub(super) mod smi;
 mod stack;
 
@@ -36,6 +37,7 @@ pub const EVIDENCE: &[&[EvidenceRule]] = &[
     smi::EVIDENCE,
     stack::EVIDENCE,
     measured::EVIDENCE,
+    ranks::EVIDENCE,
 ];
 
 /// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name, and

@@ -21,34 +21,45 @@ pub struct Activity {
     /// Predicate for one rank and for several ranks.
     pub(super) singular: &'static str,
     pub(super) plural: &'static str,
+    pub kind: ActivityKind,
     /// True if the main thread waits for neither a GPU nor another rank, whatever works are pending.
     pub(super) is_cpu_only: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActivityKind {
+    Loader,
+    Saves,
+    Loads,
+    Compiles,
+    ShutsDown,
 }
 
 /// Functions of the standard library's garbage collector have no frame, so it is not recognized.
 #[rustfmt::skip]
 const ACTIVITIES: &[Activity] = &[
-    Activity { file: "torch/utils/data/dataloader.py", function: "__next__", is_cpu_only: true,
+    Activity { file: "torch/utils/data/dataloader.py", function: "__next__", kind: ActivityKind::Loader, is_cpu_only: true,
         singular: "waits for its data loader", plural: "wait for their data loaders" },
-    Activity { file: "", function: "save_checkpoint", is_cpu_only: false,
+    Activity { file: "", function: "save_checkpoint", kind: ActivityKind::Saves, is_cpu_only: false,
         singular: "saves a checkpoint", plural: "save a checkpoint" },
-    Activity { file: "", function: "_save_checkpoint", is_cpu_only: false,
+    Activity { file: "", function: "_save_checkpoint", kind: ActivityKind::Saves, is_cpu_only: false,
         singular: "saves a checkpoint", plural: "save a checkpoint" },
-    Activity { file: "torch/serialization.py", function: "save", is_cpu_only: false,
+    Activity { file: "torch/serialization.py", function: "save", kind: ActivityKind::Saves, is_cpu_only: false,
         singular: "saves a file", plural: "save a file" },
-    Activity { file: "safetensors/torch.py", function: "save_file", is_cpu_only: false,
+    Activity { file: "safetensors/torch.py", function: "save_file", kind: ActivityKind::Saves, is_cpu_only: false,
         singular: "saves a file", plural: "save a file" },
-    Activity { file: "torch/serialization.py", function: "load", is_cpu_only: false,
+    Activity { file: "torch/serialization.py", function: "load", kind: ActivityKind::Loads, is_cpu_only: false,
         singular: "loads a file", plural: "load a file" },
-    Activity { file: "torch/_inductor/", function: "", is_cpu_only: false,
+    Activity { file: "torch/_inductor/", function: "", kind: ActivityKind::Compiles, is_cpu_only: false,
         singular: "compiles code", plural: "compile code" },
-    Activity { file: "triton/compiler/", function: "", is_cpu_only: false,
+    Activity { file: "triton/compiler/", function: "", kind: ActivityKind::Compiles, is_cpu_only: false,
         singular: "compiles code", plural: "compile code" },
 ];
 /// Called by a program that is about to exit.
 const SHUTDOWN: Activity = Activity {
     file: COLLECTIVES,
     function: "destroy_process_group",
+    kind: ActivityKind::ShutsDown,
     is_cpu_only: true,
     singular: "destroys its process groups",
     plural: "destroy their process groups",
