@@ -74,6 +74,9 @@ struct AllocatorDocument {
     /// Regions and chunks of the pools of JAX and TensorFlow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     chunk_maps: Vec<ChunkMapDocument>,
+    /// Live allocations of JAX in the CUDA driver's pools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    live_allocations: Vec<AllocationsDocument>,
     /// Details of the pauses. Set only with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
@@ -92,6 +95,28 @@ struct ChunkMapDocument {
     free_histogram: Vec<Bucket>,
     /// Regions, with their chunks if `--blocks` was given.
     segments: Reading<Vec<Segment>>,
+}
+
+/// Allocations in a pool that the CUDA driver manages.
+#[derive(Debug, Serialize)]
+struct AllocationsDocument {
+    ordinal: u32,
+    count: Reading<u64>,
+    largest_bytes: Reading<Bytes>,
+}
+
+impl AllocationsDocument {
+    fn new(pool: &bfc::AsyncPool, memory: &Live) -> Self {
+        let live = pool.allocations(memory).map_err(bfc::Failure::from);
+        let live = live.and_then(|live| live.ok_or(bfc::Failure::Busy));
+        let live: Reading<Vec<(u64, u64)>> = live.map_err(|failure| failure.missing()).into();
+        Self {
+            ordinal: pool.ordinal,
+            count: live.clone().map(|live| live.len() as u64),
+            largest_bytes: live
+                .map(|live| Bytes(live.into_iter().map(|(_, size)| size).max().unwrap_or(0))),
+        }
+    }
 }
 
 impl ChunkMapDocument {
@@ -175,7 +200,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let why_no_pool = match &read {
         Err(bfc::Failure::NotLoaded) => None,
         Err(failure) => Some(failure.clone()),
-        Ok((pools, _)) => {
+        Ok((pools, ..)) => {
             let host = pools.pinned_host.first().filter(|_| pools.gpu.is_empty());
             host.map(|host| bfc::Failure::NotInitialised(host.framework.words()))
         }
@@ -185,8 +210,9 @@ pub fn run(args: &Args) -> Result<u8> {
     {
         *why = failure.missing();
     }
-    let (read, chunk_maps) = read.unwrap_or_default();
+    let (read, chunk_maps, live_allocations) = read.unwrap_or_default();
     document.chunk_maps = chunk_maps;
+    document.live_allocations = live_allocations;
     document.reported_pools = reported_by(proc_root, pid).others_beside(&read.gpu);
     document.pinned_host_pools = read.pinned_host;
     let has_reported_pools = !document.reported_pools.is_empty();
@@ -215,7 +241,7 @@ fn read_others(
     proc_root: &Path,
     pid: Pid,
     blocks: bool,
-) -> Result<(FoundPools, Vec<ChunkMapDocument>), bfc::Failure> {
+) -> Result<(FoundPools, Vec<ChunkMapDocument>, Vec<AllocationsDocument>), bfc::Failure> {
     let process = ProcessKey { pid, start: start_time(proc_root, pid).unwrap_or_default() };
     let memory = Live::new(proc_root, pid);
     let mut found = bfc::find(&memory, &mut VtableCache::default())?;
@@ -227,7 +253,9 @@ fn read_others(
         let map = allocator.read_map(&memory);
         ChunkMapDocument::new(allocator, map, blocks)
     };
-    Ok((pools, found.allocators.iter_mut().map(map).collect()))
+    let live = |pool| AllocationsDocument::new(pool, &memory);
+    let live = found.others.cuda_async.iter().map(live).collect();
+    Ok((pools, found.allocators.iter_mut().map(map).collect(), live))
 }
 
 fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Failure> {
@@ -266,6 +294,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Fa
         reported_pools: Vec::new(),
         pinned_host_pools: Vec::new(),
         chunk_maps: Vec::new(),
+        live_allocations: Vec::new(),
         pause,
     })
 }
@@ -427,6 +456,7 @@ fn unreadable(pid: Pid, failure: &Failure) -> AllocatorDocument {
         reported_pools: Vec::new(),
         pinned_host_pools: Vec::new(),
         chunk_maps: Vec::new(),
+        live_allocations: Vec::new(),
         pause: None,
     }
 }
@@ -459,6 +489,16 @@ fn text(document: &AllocatorDocument, conf: Option<&str>) -> String {
         let is_read = pool.source == PoolSource::Memory;
         let maps = document.chunk_maps.iter().filter(|map| is_read && map.place == place);
         maps.for_each(|map| write_chunks(&mut text, map));
+        let is_async = pool.allocator == Allocator::CudaMallocAsync && is_read;
+        let live = document.live_allocations.iter().find(|live| live.ordinal == pool.ordinal);
+        if let Some(live) = live.filter(|_| is_async) {
+            let count = match &live.count {
+                Reading::Value(count) => count.to_string(),
+                Reading::Missing(why) => format!("– {why}"),
+            };
+            let largest = size_or_reason(&live.largest_bytes);
+            let _ = writeln!(text, "  {:<22}{count:>12}   largest {largest}", "live allocations");
+        }
         if let Some(hint) = pool.preallocation(conf) {
             let _ = writeln!(text, "  {hint}");
         }

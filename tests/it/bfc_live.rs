@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use gputop_model::Bytes;
+use gputop_model::protocol::Update;
 use gputop_model::reported_pool::{Framework, PoolSource, ReportedPool};
 use gputop_peek::bfc::{self, VtableCache};
 use gputop_peek::memory::dump::Dump;
@@ -14,7 +15,7 @@ use gputop_peek::memory::live::Live;
 use gputop_peek::memory::pointer;
 use serde_json::Value;
 
-use crate::commands::frames;
+use crate::commands::{frames, recorded};
 use crate::run::text;
 use crate::support::fake_machine::{
     Guarded, INTERVAL, command, dashboard, gputop, is_host, wait_until,
@@ -124,6 +125,16 @@ fn pools_of_jax_are_read_without_the_hook_and_shown() {
     wait_until("the pools on a recording", || {
         let frames = frames(&file).into_iter();
         frames.filter_map(|frame| frame.pools.clone()).any(|pools| pools.reported.len() == 2)
+    });
+    // The recorder also asks for the chunks of both pools.
+    wait_until("the maps in the recording", || {
+        let maps = recorded(&file).into_iter().filter_map(|update| match update {
+            Update::Map(map) => Some(map),
+            _ => None,
+        });
+        let maps: Vec<_> = maps.collect();
+        let of = |ordinal| maps.iter().any(|map| map.ordinal == ordinal && map.allocator.is_bfc());
+        of(0) && of(1)
     });
 }
 

@@ -13,7 +13,7 @@ use serde_with::apply;
 
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::reported_pool::ReportedPool;
+use super::reported_pool::{PoolSource, ReportedPool};
 use super::units::{Bytes, GpuUuid, Mono};
 
 /// A memory pool of one allocator on one device of one process.
@@ -290,11 +290,25 @@ impl Pools {
     /// Returns the pools with statistics: those of PyTorch, and those of other frameworks on devices of processes without
     /// a pool of PyTorch, in the same form.
     pub fn with_statistics(&self) -> impl Iterator<Item = Cow<'_, Pool>> {
+        self.and_reported(|_| true)
+    }
+
+    /// Returns the pools with a map: those of PyTorch, and those of JAX and TensorFlow that gputop reads itself.
+    pub fn with_map(&self) -> impl Iterator<Item = Cow<'_, Pool>> {
+        self.and_reported(|pool| pool.source == PoolSource::Memory && pool.allocator.is_bfc())
+    }
+
+    fn and_reported(
+        &self,
+        is_wanted: impl Fn(&ReportedPool) -> bool,
+    ) -> impl Iterator<Item = Cow<'_, Pool>> {
         let key = |pool: &ReportedPool| (pool.process, pool.ordinal);
         let others = self.reported.iter().enumerate().filter(move |(at, pool)| {
             let is_same = |other: &Pool| (other.process, other.ordinal) == key(pool);
             let mut earlier = self.reported.iter().take(*at);
-            !self.list.iter().any(is_same) && !earlier.any(|other| key(other) == key(pool))
+            is_wanted(pool)
+                && !self.list.iter().any(is_same)
+                && !earlier.any(|other| is_wanted(other) && key(other) == key(pool))
         });
         let others = others.filter_map(|(_, pool)| pool.to_pool()).map(Cow::Owned);
         self.list.iter().map(Cow::Borrowed).chain(others)

@@ -18,17 +18,20 @@
 //! +1104 and the statistics at +1152. The chunks have 104 bytes each. Their chain starts at the region's first handle,
 //! covers the region exactly, and the chunks in use add up to `bytes_in_use`.
 //!
-//! The pools of CuPy are Python objects, which the same scan finds by their type ([`cupy`]).
+//! The pools of CuPy are Python objects, which the same scan finds by their type ([`cupy`]). Of JAX's `cuda_async` allocator,
+//! the statistics and the live allocations are read ([`async_pool`]).
 //!
 //! As with PyTorch ([`torch`](crate::torch)), read only processes that the driver lists: a forked child has a copy of
 //! its parent's allocator.
 
 mod allocator;
+mod async_pool;
 mod chunks;
 mod cupy;
 mod failure;
 mod layout;
 mod library;
+mod other_pools;
 mod pools;
 mod scan;
 mod search;
@@ -43,8 +46,10 @@ use gputop_model::{Pid, ProcessKey};
 
 pub use self::allocator::{Allocator, Place};
 pub use self::chunks::{Chunk, Region};
+pub use self::async_pool::AsyncPool;
 pub use self::cupy::CupyPool;
 pub use self::failure::Failure;
+pub use self::other_pools::OtherPools;
 pub use self::pools::FoundPools;
 pub use self::search::Found;
 pub use self::snapshot::{ChunkMap, Snapshot, Stats};
@@ -68,7 +73,7 @@ pub fn find(memory: &dyn Memory, cache: &mut VtableCache) -> Result<Found, Failu
 
 impl Found {
     pub fn is_empty(&self) -> bool {
-        self.allocators.is_empty() && self.cupy.is_empty()
+        self.allocators.is_empty() && self.others.is_empty()
     }
 
     /// Reads the statistics of all pools. Removes those that no longer exist.
@@ -78,7 +83,7 @@ impl Found {
         memory: &dyn Memory,
     ) -> Result<FoundPools, Failure> {
         let mut pools = FoundPools::read(process, &mut self.allocators, memory)?;
-        pools.add_cupy(process, &mut self.cupy, memory)?;
+        pools.add_others(process, &mut self.others, memory)?;
         Ok(pools)
     }
 }
@@ -87,7 +92,7 @@ impl Found {
 pub fn record(memory: &dyn Memory, recorder: &dyn Memory) -> Result<(), Failure> {
     let mut cache = VtableCache::default();
     let mut found = find(memory, &mut cache)?;
-    for pool in &found.cupy {
+    for pool in &found.others.cupy {
         pool.record(recorder)?;
     }
     // Without a library of JAX or TensorFlow, a search reads the whole module of CuPy.
@@ -105,8 +110,7 @@ pub fn is_forked_copy(proc_root: &Path, pid: Pid, found: &Found) -> bool {
     let Ok(parent) = parent else { return false };
     let (own, parent) = (Live::new(proc_root, pid), Live::new(proc_root, parent));
     let mut allocators = found.allocators.iter();
-    let mut cupy = found.cupy.iter();
     !found.is_empty()
         && allocators.all(|allocator| allocator.is_same(&own, &parent))
-        && cupy.all(|pool| pool.is_same(&own, &parent))
+        && found.others.are_same(&own, &parent)
 }

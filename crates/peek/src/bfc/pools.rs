@@ -3,8 +3,8 @@
 use gputop_model::{Bytes, PoolMap, ProcessKey, Reading, Reason, ReportedPool};
 
 use super::allocator::{Allocator, Place};
-use super::cupy::CupyPool;
 use super::failure::Failure;
+use super::other_pools::OtherPools;
 use crate::clock::now_mono;
 use crate::memory::Memory;
 
@@ -47,22 +47,14 @@ impl FoundPools {
 }
 
 impl FoundPools {
-    /// Adds the pools of CuPy that have reserved memory. Removes those that no longer exist.
-    pub(super) fn add_cupy(
+    /// Adds the pools that are not BFC pools. Removes those that no longer exist.
+    pub(super) fn add_others(
         &mut self,
         process: ProcessKey,
-        pools: &mut Vec<CupyPool>,
+        pools: &mut OtherPools,
         memory: &dyn Memory,
     ) -> Result<(), Failure> {
-        let mut read = Vec::new();
-        for pool in std::mem::take(pools) {
-            if let Some(values) = pool.read(process, memory)? {
-                pools.push(pool);
-                read.push(values);
-            }
-        }
-        let has_memory = |pool: &ReportedPool| pool.reserved.get() > Some(Bytes(0));
-        read.into_iter().filter(has_memory).for_each(|pool| add(&mut self.gpu, pool));
+        pools.read(process, memory)?.into_iter().for_each(|pool| add(&mut self.gpu, pool));
         Ok(())
     }
 }

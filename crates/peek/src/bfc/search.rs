@@ -6,11 +6,13 @@ use std::time::Instant;
 use gputop_model::reported_pool::Framework;
 
 use super::allocator::{Allocator, Place};
+use super::async_pool::AsyncPool;
 use super::chunks::Region;
 use super::cupy::{self, CupyPool, TypeObject};
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch, MAX_CALIBRATION_BYTES};
-use super::library::{self, Library};
+use super::library::{self, ASYNC_CLASS, Library};
+use super::other_pools::OtherPools;
 use super::scan::ObjectScan;
 use super::vtable::{VtableCache, VtableSearch};
 use crate::memory::maps::Mapping;
@@ -29,6 +31,7 @@ pub struct Search {
     libraries: VecDeque<VtableSearch>,
     framework: &'static str,
     vtables: Vec<(u64, &'static Library)>,
+    async_vtables: Vec<(u64, &'static Library)>,
     /// Type objects of CuPy's pools.
     cupy_types: Vec<u64>,
     scan: Option<ObjectScan>,
@@ -66,6 +69,7 @@ impl Search {
             libraries,
             framework: framework.words(),
             vtables: Vec::new(),
+            async_vtables: Vec::new(),
             cupy_types,
             scan: None,
             found: Found::default(),
@@ -97,20 +101,31 @@ impl Search {
             self.libraries.push_front(library);
         } else {
             let of = library.library();
-            self.vtables.extend(library.vtables().map(|vtable| (vtable, of)));
+            for (class, vtable) in library.classes() {
+                let is_async = class == ASYNC_CLASS;
+                let list = if is_async { &mut self.async_vtables } else { &mut self.vtables };
+                list.push((vtable, of));
+            }
         }
         Ok(false)
     }
 
     fn scan(&mut self, memory: &dyn Memory) -> Result<bool, MemoryError> {
         let types = self.cupy_types.iter().copied();
-        let vtables = || self.vtables.iter().map(|(vtable, _)| *vtable).chain(types).collect();
+        let all = self.vtables.iter().chain(&self.async_vtables);
+        let vtables = || all.map(|(vtable, _)| *vtable).chain(types).collect();
         let scan = self.scan.get_or_insert_with(|| ObjectScan::new(&self.maps, vtables()));
         let is_done = scan.advance(memory)?;
         for (address, vtable) in std::mem::take(&mut scan.found) {
             if self.cupy_types.contains(&vtable) {
                 let pool = CupyPool::recognize(memory, address, vtable)?;
-                self.found.cupy.extend(pool);
+                self.found.others.cupy.extend(pool);
+                continue;
+            }
+            let library = self.async_vtables.iter().find(|(known, _)| *known == vtable);
+            if let Some((_, library)) = library {
+                let pool = AsyncPool::recognize(memory, address, vtable, library)?;
+                self.found.others.cuda_async.extend(pool);
                 continue;
             }
             let library = self.vtables.iter().find(|(known, _)| *known == vtable);
@@ -133,7 +148,7 @@ impl Search {
 
     /// Returns what was found, or why there is nothing.
     pub fn finish(self) -> Result<Found, Failure> {
-        let is_found = !self.found.allocators.is_empty() || !self.found.cupy.is_empty();
+        let is_found = !self.found.allocators.is_empty() || !self.found.others.is_empty();
         if is_found || !self.found.empty.is_empty() {
             Ok(self.found)
         } else if self.is_unknown || (self.vtables.is_empty() && self.cupy_types.is_empty()) {
@@ -149,8 +164,7 @@ pub struct Found {
     pub allocators: Vec<Allocator>,
     /// Allocators that have not reserved memory yet, so their structure is not known completely.
     pub(super) empty: Vec<Candidate>,
-    /// Pools of CuPy.
-    pub cupy: Vec<CupyPool>,
+    pub others: OtherPools,
 }
 
 /// An object that has the vtable of an allocator.

@@ -257,6 +257,11 @@ impl VtableSearch {
         self.found.iter().flat_map(|(_, vtables)| vtables.iter().copied())
     }
 
+    /// Returns the vtables with the names of their classes.
+    pub fn classes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.found.iter().flat_map(|(class, all)| all.iter().map(|vtable| (*class, *vtable)))
+    }
+
     pub fn library(&self) -> &'static Library {
         self.library
     }

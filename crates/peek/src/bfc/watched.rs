@@ -8,10 +8,10 @@ use gputop_model::reported_pool::Framework;
 use gputop_model::{Millis, Missing, Mono, PoolMap, ProcessKey};
 
 use super::allocator::{Allocator, Place};
-use super::cupy::CupyPool;
 use super::failure::Failure;
 use super::is_forked_copy;
 use super::layout::{LayoutMatch, MAX_CALIBRATION_BYTES};
+use super::other_pools::OtherPools;
 use super::pools::{self, FoundPools};
 use super::search::{Candidate, Found, Search};
 use super::vtable::VtableCache;
@@ -47,7 +47,7 @@ pub struct SearchStep<'a> {
 pub struct WatchedPools {
     key: ProcessKey,
     allocators: Vec<Allocator>,
-    cupy: Vec<CupyPool>,
+    others: OtherPools,
     /// Allocators that have not reserved memory yet.
     empty: Vec<Candidate>,
     search: Option<Box<Search>>,
@@ -68,7 +68,7 @@ impl WatchedPools {
         Self {
             key,
             allocators: Vec::new(),
-            cupy: Vec::new(),
+            others: OtherPools::default(),
             empty: Vec::new(),
             search: None,
             next_search: Mono(0),
@@ -143,16 +143,16 @@ impl WatchedPools {
     fn take(&mut self, found: Found, step: &SearchStep<'_>) {
         if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found) {
             self.allocators.clear();
-            self.cupy.clear();
+            self.others = OtherPools::default();
             self.wait(Failure::Forked, step.now);
             return;
         }
-        let known = self.allocators.len() + self.cupy.len();
+        let known = self.allocators.len() + self.others.len();
         found.allocators.into_iter().for_each(|allocator| self.add(allocator));
-        self.cupy.extend(found.cupy.iter().filter(|new| !self.cupy.contains(new)).copied().collect::<Vec<_>>());
+        self.others.add(found.others);
         self.failure = found.empty.first().map(Candidate::not_initialised);
         self.empty = found.empty;
-        let is_new = self.allocators.len() + self.cupy.len() > known;
+        let is_new = self.allocators.len() + self.others.len() > known;
         self.tries = if is_new { 0 } else { self.tries.saturating_add(1) };
         self.next_search = due(step.now, self.search_interval());
     }
@@ -195,19 +195,19 @@ impl WatchedPools {
 
     /// Reads the pools that were found so far.
     pub fn read(&mut self, proc_root: &Path, now: Mono) -> FoundPools {
-        if self.allocators.is_empty() && self.empty.is_empty() && self.cupy.is_empty() {
+        if self.allocators.is_empty() && self.empty.is_empty() && self.others.is_empty() {
             return FoundPools::default();
         }
         let memory = Live::new(proc_root, self.key.pid);
         self.recognize_empty(&memory);
         let known = self.allocators.len();
-        let count = known + self.cupy.len();
+        let count = known + self.others.len();
         let pools = FoundPools::read(self.key, &mut self.allocators, &memory);
         let pools = pools.and_then(|mut pools| {
-            pools.add_cupy(self.key, &mut self.cupy, &memory)?;
+            pools.add_others(self.key, &mut self.others, &memory)?;
             Ok(pools)
         });
-        if self.allocators.len() + self.cupy.len() < count {
+        if self.allocators.len() + self.others.len() < count {
             self.tries = 0;
             self.next_search = now;
         }
@@ -240,7 +240,7 @@ impl WatchedPools {
                 let busy = self.allocators.iter().find(is_gpu).map(|_| Failure::Busy);
                 let host = self.allocators.first().map(Allocator::not_initialised);
                 let cupy = || Failure::NotInitialised(Framework::Cupy.words());
-                let cupy = self.cupy.first().map(|_| cupy());
+                let cupy = self.others.cupy.first().map(|_| cupy());
                 busy.or(host).or(cupy).map(|failure| failure.missing())
             }
         }

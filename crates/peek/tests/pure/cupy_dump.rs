@@ -42,7 +42,7 @@ fn word(dump: &Dump, address: u64) -> u64 {
 
 /// Returns the address of the pool with memory. The other one is empty.
 fn pool(dump: &Dump) -> u64 {
-    let found = find(dump).unwrap().cupy;
+    let found = find(dump).unwrap().others.cupy;
     assert_eq!(found.len(), 2);
     found.iter().map(|pool| pool.address).find(|at| word(dump, at + 80) > 0).unwrap()
 }
@@ -69,7 +69,7 @@ fn the_pools_of_one_device_count_as_one_and_a_limit_is_shown() {
     let at = pool(&dump);
     poke(&mut dump, at + 96, 1 << 33);
     assert_eq!(read(&dump).gpu[0].limit.get(), Some(Bytes(1 << 33)));
-    let empty = find(&dump).unwrap().cupy.iter().map(|pool| pool.address).find(|other| *other != at);
+    let empty = find(&dump).unwrap().others.cupy.iter().map(|pool| pool.address).find(|other| *other != at);
     poke(&mut dump, empty.unwrap() + 80, 1 << 20);
     let pools = read(&dump);
     assert_eq!((pools.gpu.len(), pools.gpu[0].reserved.get()), (1, Some(Bytes(TOTAL + (1 << 20)))));
@@ -84,10 +84,10 @@ fn freed_and_implausible_objects_are_not_pools() {
         let at = pool(&dump);
         let mut found = find(&dump).unwrap();
         poke(&mut dump, at + offset, value);
-        assert_eq!(find(&dump).unwrap().cupy.len(), 1, "{offset}");
+        assert_eq!(find(&dump).unwrap().others.cupy.len(), 1, "{offset}");
         // A known pool that is freed disappears.
         let pools = found.read(ProcessKey::new(7, 1), &dump).unwrap();
-        assert!(pools.gpu.is_empty() && found.cupy.len() == 1, "{offset}");
+        assert!(pools.gpu.is_empty() && found.others.cupy.len() == 1, "{offset}");
     }
 }
 
