@@ -179,7 +179,7 @@ fn the_memory_screen_shows_the_chunks() {
     let terminal = dashboard(&fake).size(50, 200).start();
     terminal.wait_text(" 7.5 ");
     terminal.send("\tM");
-    terminal.wait_text("region");
+    terminal.wait_text("FREE BLOCKS");
     let screen = terminal.text();
     let gib = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 30));
     for text in [
