@@ -20,8 +20,8 @@ use gputop_allocator::fragmentation::{Bucket, Fragmentation};
 use gputop_model::frame::SCHEMA;
 use gputop_model::reported_pool::{PoolSource, other_allocator};
 use gputop_model::{
-    Allocator, Block, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading, ReportedPool,
-    Segment,
+    Allocator, Block, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading,
+    ReportedPool, Segment,
 };
 use gputop_peek::bfc::{self, FoundPools, VtableCache};
 use gputop_peek::memory::MemoryError;
@@ -132,7 +132,8 @@ impl ChunkMapDocument {
             rounding_bytes: rounding,
             fits,
             free_histogram: found.unwrap_or_default().histogram,
-            segments: map.map(|map| if blocks { map.segments } else { without_blocks(map.segments) }),
+            segments: map
+                .map(|map| if blocks { map.segments } else { without_blocks(map.segments) }),
         }
     }
 }
@@ -530,7 +531,8 @@ fn write_chunks(text: &mut String, map: &ChunkMapDocument) {
     }
     let _ = writeln!(text, "  {}: regions {}", map.name, segments.len());
     segments.iter().filter(|segment| !segment.blocks.is_empty()).for_each(|segment| {
-        let _ = writeln!(text, "  {:#014x} {:>12}  region", segment.address, segment.size.to_string());
+        let _ =
+            writeln!(text, "  {:#014x} {:>12}  region", segment.address, segment.size.to_string());
         write_blocks(text, &segment.blocks);
     });
 }

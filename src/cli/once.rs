@@ -196,7 +196,8 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
         || unattributed.any(|part| part.cause == UnattributedCause::NotRead)
         || !frame.gpus.iter().all(Gpu::is_complete)
         || frame.gpus.iter().any(Gpu::awaits_utilization);
-    let waits = (is_waiting && frames <= MAX_FRAMES) || (is_searching && frames <= MAX_SEARCH_FRAMES);
+    let waits =
+        (is_waiting && frames <= MAX_FRAMES) || (is_searching && frames <= MAX_SEARCH_FRAMES);
     frames >= 2 && !waits
 }
 

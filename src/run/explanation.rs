@@ -59,8 +59,7 @@ pub fn explain(
     let reports = HookReports::new(hook.map(Hook::reports).unwrap_or_default());
     let message = exception(&logs).or_else(|| reports.exception());
     let measured = Measured { pools: other_pools::read(&logs, at.mono), ..measured() };
-    let mut incident =
-        incident(catalogue, &mut logs, has_line_numbers, &reports, (measured, hook));
+    let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, (measured, hook));
     if incident.as_ref().map_or(exit.is_sigkill(), is_only_sigkill) {
         let named = incident.as_ref().and_then(|incident| incident.fields.pid);
         let pids: Vec<Pid> = named.into_iter().chain(process.map(|process| process.pid)).collect();

@@ -25,7 +25,10 @@ use gputop_model::{
 
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
-use super::{BFC_GRANULE, GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, whole};
+use super::{
+    BFC_GRANULE, GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT,
+    whole,
+};
 
 /// Inputs that a memory map does not contain: the free memory reported by the driver and, if known, the allocator
 /// options.

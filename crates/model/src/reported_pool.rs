@@ -70,9 +70,7 @@ fn setting<'a>(conf: &'a str, name: &str) -> Option<&'a str> {
 pub fn other_allocator(conf: &str) -> Option<String> {
     let chosen = setting(conf, ALLOCATOR)?;
     let why = match chosen.to_ascii_lowercase().as_str() {
-        "platform" => {
-            "JAX has no pool, and the driver's figure for the process is what it uses"
-        }
+        "platform" => "JAX has no pool, and the driver's figure for the process is what it uses",
         "vmm" => "gputop does not read this allocator, and JAX has no statistics of it",
         _ => return None,
     };
@@ -124,7 +122,8 @@ impl ReportedPool {
     /// Returns the pool in the form of PyTorch's pools, with the values that both have. Returns `None` if the sizes are
     /// not known.
     pub fn to_pool(&self) -> Option<Pool> {
-        let not_read = || Reading::missing(Reason::Unsupported, "only PyTorch's allocator counts it");
+        let not_read =
+            || Reading::missing(Reason::Unsupported, "only PyTorch's allocator counts it");
         Some(Pool {
             process: self.process,
             allocator: self.allocator,
@@ -193,7 +192,9 @@ mod tests {
             other_allocator(&format!("XLA_PYTHON_CLIENT_PREALLOCATE=false {ALLOCATOR}={value}"))
         };
         let platform = why("platform").expect("a reason");
-        assert!(platform.starts_with("XLA_PYTHON_CLIENT_ALLOCATOR=platform is set: JAX has no pool"));
+        assert!(
+            platform.starts_with("XLA_PYTHON_CLIENT_ALLOCATOR=platform is set: JAX has no pool")
+        );
         assert!(why("VMM").is_some());
         assert_eq!(why("cuda_async"), None);
         assert_eq!((why("default"), other_allocator("")), (None, None));

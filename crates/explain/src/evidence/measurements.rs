@@ -97,7 +97,11 @@ impl PoolAtFailure {
     pub fn when(&self) -> String {
         match self.lag {
             Some(Millis(lag)) => {
-                format!("within {}.{} s of the error", lag.div_ceil(100) / 10, lag.div_ceil(100) % 10)
+                format!(
+                    "within {}.{} s of the error",
+                    lag.div_ceil(100) / 10,
+                    lag.div_ceil(100) % 10
+                )
             }
             None => "when the error was raised".to_owned(),
         }

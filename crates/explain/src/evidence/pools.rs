@@ -148,7 +148,8 @@ fn others_reserve_unused(case: &Case<'_>) -> Option<Finding> {
 /// Checks whether another framework in the process of a PyTorch program holds memory.
 fn beside_pytorch(case: &Case<'_>) -> Option<Finding> {
     let own = case.measured.pools.iter().filter(|measured| measured.is_own);
-    let sizes = own.filter_map(|measured| Some((measured.pool.framework, PoolSizes::of(measured)?)));
+    let sizes =
+        own.filter_map(|measured| Some((measured.pool.framework, PoolSizes::of(measured)?)));
     let (framework, sizes) = sizes.max_by_key(|(_, sizes)| sizes.reserved)?;
     supports(sizes.reserved >= MIN_UNUSED.0, || {
         format!(
@@ -217,6 +218,10 @@ fn fragmented(case: &Case<'_>) -> Option<Finding> {
 fn request_exceeds_pool(case: &Case<'_>) -> Option<Finding> {
     let (requested, limit) = (requested(case)?, own_sizes(case)?.limit?);
     supports(requested > limit, || {
-        format!("{} was requested, more than the pool's limit of {}", Bytes(requested), Bytes(limit))
+        format!(
+            "{} was requested, more than the pool's limit of {}",
+            Bytes(requested),
+            Bytes(limit)
+        )
     })
 }

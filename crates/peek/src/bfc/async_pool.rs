@@ -133,7 +133,10 @@ impl AsyncPool {
         let pointer = View(&object).word(self.stats).ok_or(Failure::Changed)?;
         let stats = Stats::read(memory, pointer)?.ok_or(Failure::Changed)?;
         let in_driver = || {
-            Reading::missing(Reason::Unsupported, "the CUDA driver has the pool, which cannot be read")
+            Reading::missing(
+                Reason::Unsupported,
+                "the CUDA driver has the pool, which cannot be read",
+            )
         };
         Ok(ReportedPool {
             process,
@@ -159,10 +162,7 @@ impl AsyncPool {
     }
 
     /// Returns the address and size of each live allocation, if they add up to the bytes in use.
-    pub fn allocations(
-        &self,
-        memory: &dyn Memory,
-    ) -> Result<Option<Vec<(u64, u64)>>, MemoryError> {
+    pub fn allocations(&self, memory: &dyn Memory) -> Result<Option<Vec<(u64, u64)>>, MemoryError> {
         let Some(table) = self.table else { return Ok(None) };
         for _ in 0..MAX_TRIES {
             let Some(object) = mapped(up_to(memory, self.address, OBJECT_BYTES))? else { break };
@@ -217,7 +217,9 @@ fn read_table(
     let Some(()) = mapped(memory.read(&[range], &mut bytes))? else { return Ok(None) };
     let words: Vec<u64> = View(&bytes).words().collect();
     let slots = words.as_chunks::<2>().0.iter().zip(used);
-    Ok(Some(slots.filter(|(_, used)| *used).map(|([address, size], _)| (*address, *size)).collect()))
+    Ok(Some(
+        slots.filter(|(_, used)| *used).map(|([address, size], _)| (*address, *size)).collect(),
+    ))
 }
 
 #[cfg(test)]

@@ -168,9 +168,8 @@ impl CupyPool {
     ) -> Result<Option<ReportedPool>, MemoryError> {
         let bytes = mapped(self.bytes(memory))?;
         let Some(values) = bytes.and_then(|bytes| self.values(&bytes)) else { return Ok(None) };
-        let not_counted = |what| {
-            Reading::missing(Reason::Unsupported, format!("CuPy does not count {what}"))
-        };
+        let not_counted =
+            |what| Reading::missing(Reason::Unsupported, format!("CuPy does not count {what}"));
         let largest = "CuPy has a list of free blocks for each stream, which gputop does not read";
         Ok(Some(ReportedPool {
             process,

@@ -45,8 +45,8 @@ use std::time::Instant;
 use gputop_model::{Pid, ProcessKey};
 
 pub use self::allocator::{Allocator, Place};
-pub use self::chunks::{Chunk, Region};
 pub use self::async_pool::AsyncPool;
+pub use self::chunks::{Chunk, Region};
 pub use self::cupy::CupyPool;
 pub use self::failure::Failure;
 pub use self::other_pools::OtherPools;

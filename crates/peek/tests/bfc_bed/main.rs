@@ -259,7 +259,11 @@ fn an_empty_pool_is_read_from_its_first_allocation_on() {
         }
         assert!(watched.read(proc_root, Mono(1_000)).gpu.is_empty(), "{}", build.name);
         let why = watched.why_missing().unwrap().to_string();
-        assert!(why.ends_with("has reserved no GPU memory in a pool that gputop can read"), "{}: {why}", build.name);
+        assert!(
+            why.ends_with("has reserved no GPU memory in a pool that gputop can read"),
+            "{}: {why}",
+            build.name
+        );
         harness.run("allocate 0 1000");
         let pools = watched.read(proc_root, Mono(2_000)).gpu;
         assert_eq!(pools[0].allocated.get(), Some(Bytes(1_024)), "{}", build.name);

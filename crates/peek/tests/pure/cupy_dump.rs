@@ -56,7 +56,10 @@ fn a_dump_reads_as_the_program_reported() {
     assert_eq!((framework, allocator), (Framework::Cupy, Allocator::CupyMemoryPool));
     assert_eq!((source, ordinal), (PoolSource::Memory, 0));
     let pool = &pools.gpu[0];
-    assert_eq!((pool.allocated.get(), pool.reserved.get()), (Some(Bytes(USED)), Some(Bytes(TOTAL))));
+    assert_eq!(
+        (pool.allocated.get(), pool.reserved.get()),
+        (Some(Bytes(USED)), Some(Bytes(TOTAL)))
+    );
     for missing in [&pool.allocated_peak, &pool.limit, &pool.largest_free_block] {
         assert!(matches!(missing, Reading::Missing(_)), "{missing:?}");
     }
@@ -69,7 +72,8 @@ fn the_pools_of_one_device_count_as_one_and_a_limit_is_shown() {
     let at = pool(&dump);
     poke(&mut dump, at + 96, 1 << 33);
     assert_eq!(read(&dump).gpu[0].limit.get(), Some(Bytes(1 << 33)));
-    let empty = find(&dump).unwrap().others.cupy.iter().map(|pool| pool.address).find(|other| *other != at);
+    let empty =
+        find(&dump).unwrap().others.cupy.iter().map(|pool| pool.address).find(|other| *other != at);
     poke(&mut dump, empty.unwrap() + 80, 1 << 20);
     let pools = read(&dump);
     assert_eq!((pools.gpu.len(), pools.gpu[0].reserved.get()), (1, Some(Bytes(TOTAL + (1 << 20)))));

@@ -165,7 +165,9 @@ impl Figures {
                 || card.is_some_and(|(_, contradicts)| contradicts),
             is_split_approximate: parts.is_split_approximate,
             fits: fits(frame, gpu, pool, read),
-            growth: pool.limit.map(|limit| Bytes(limit.0.saturating_sub(pool.stats.reserved.last().0))),
+            growth: pool
+                .limit
+                .map(|limit| Bytes(limit.0.saturating_sub(pool.stats.reserved.last().0))),
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));

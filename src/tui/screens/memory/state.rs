@@ -71,9 +71,8 @@ impl MemoryScreen {
         let torch = pools.into_iter().flat_map(|pools| pools.of(self.process)).map(Cow::Borrowed);
         let others = pools.into_iter().flat_map(|pools| pools.reported_of(self.process));
         let others = others.filter_map(ReportedPool::to_pool).map(Cow::Owned);
-        let is_beside = |pool: &Cow<'_, Pool>| {
-            pool.ordinal == shown.ordinal && pool.library != shown.library
-        };
+        let is_beside =
+            |pool: &Cow<'_, Pool>| pool.ordinal == shown.ordinal && pool.library != shown.library;
         torch.chain(others).filter(is_beside).collect()
     }
 

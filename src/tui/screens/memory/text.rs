@@ -101,6 +101,11 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
         description: description.into(),
     };
     let absent = || theme.glyphs.absent.to_owned();
+    let is_bfc = pool.allocator.is_bfc();
+    let (all, largest) = match is_bfc {
+        true => ("all free chunks of the pool", "the largest request without a new region"),
+        false => ("all free blocks of the cache", "in any stream and pool"),
+    };
     let mut lines = vec![
         metric(metrics_title(figures, of), String::new(), ""),
         metric(
@@ -108,8 +113,8 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
             of.external().map_or_else(absent, percent),
             &figures.fragmentation_verdict(),
         ),
-        metric("free blocks", small_gib(of.free), "all free blocks of the cache"),
-        metric("largest free block", down_with_unit(of.largest), "in any stream and pool"),
+        metric("free blocks", small_gib(of.free), all),
+        metric("largest free block", down_with_unit(of.largest), largest),
         metric(
             "largest allocated block",
             read.largest_allocated.map_or_else(absent, small_gib),
@@ -117,7 +122,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
         ),
     ];
     let rounding = if of.rounding_known { small_gib(of.rounding) } else { absent() };
-    if pool.allocator.is_bfc() {
+    if is_bfc {
         let regions = read.map.segments.len().to_string();
         lines.extend([
             metric("rounding waste", rounding, "allocated - requested, 256-byte steps and more"),
@@ -226,7 +231,8 @@ impl Shown<'_> {
         let shape = self.shape(MemoryPart::Idle);
         let size = gib(figures.idle);
         let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
-        let limit = self.pool.limit.map(|limit| format!("reserved - allocated; limit {}", gib(limit)));
+        let limit =
+            self.pool.limit.map(|limit| format!("reserved - allocated; limit {}", gib(limit)));
         let idle = AccountingRow {
             compare: format!("{} {reserved}", if is_bfc { "pool_bytes" } else { "reserved" }),
             ..line(shape, "idle", limit.as_deref().unwrap_or("reserved - allocated"), size)

@@ -166,8 +166,7 @@ fn a_pool_below_its_limit_shows_that_others_hold_the_memory() {
         ]);
         let incident = scenario.prints(JAX_ERROR);
         let found = evidence(&incident, "other-process");
-        let grow =
-            "the pool had 30.00 GiB of its limit of 105.00 GiB, but the driver could not provide more";
+        let grow = "the pool had 30.00 GiB of its limit of 105.00 GiB, but the driver could not provide more";
         assert_eq!(found.contains(&grow.to_owned()), is_cause, "{found:#?}");
         let other = "process 4711 (JAX) reserves 104.00 GiB and uses 640.00 MiB of it";
         assert!(found.contains(&other.to_owned()), "{found:#?}");
