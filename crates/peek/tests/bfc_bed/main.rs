@@ -6,7 +6,8 @@
 //!
 //! ```sh
 //! python3 tests/fake_cuda/fetch_bfc.py target/bed-bfc
-//! GPUTOP_BFC_BED=$PWD/target/bed-bfc cargo test -p gputop-peek --test bfc_bed -- --nocapture
+//! python3 -m pip install --no-deps --target target/bed-cupy cupy-cuda13x==14.2.0 cuda-pathfinder numpy
+//! GPUTOP_BFC_BED=$PWD/target/bed-bfc GPUTOP_CUPY_BED=$PWD/target/bed-cupy cargo test -p gputop-peek --test bfc_bed -- --nocapture
 //! ```
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -51,6 +52,34 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ),
     ("30,000 operations", &["new GPU_0_bfc 16000000000 1 0", "random 0 30000 8"]),
 ];
+
+/// Real pools of CuPy, as `total_bytes()` and `used_bytes()` report them.
+#[test]
+fn pools_of_cupy_are_read_as_the_program_reports() {
+    let packages =
+        std::env::var_os("GPUTOP_CUPY_BED").expect("GPUTOP_CUPY_BED, a folder with CuPy");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/cupy_pool.py");
+    let mut command = Command::new("python3");
+    command.arg(program).env("PYTHONPATH", packages).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let reported: Value = serde_json::from_str(&line).unwrap();
+    let pid = Pid(child.id());
+    let memory = Live::new(Path::new("/proc"), pid);
+    let found = bfc::find(&memory, &mut VtableCache::default());
+    let pools = found.and_then(|mut found| found.read(ProcessKey::new(pid.0, 1), &memory));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let pools = pools.unwrap().gpu;
+    assert_eq!(pools.len(), 1, "{pools:?}");
+    let bytes = |name: &str| Some(Bytes(reported[name].as_u64().unwrap()));
+    assert_eq!(
+        (pools[0].allocated.get(), pools[0].reserved.get()),
+        (bytes("used"), bytes("total"))
+    );
+    println!("CuPy {}: {} of {} in use", reported["cupy"], reported["used"], reported["total"]);
+}
 
 struct Build {
     name: String,
