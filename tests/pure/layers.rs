@@ -63,6 +63,7 @@ const RULES: &[Rule] = &[
     Rule { place: "export/whatif.rs", may: &["export", "gputop_allocator"] },
     // Prints the state of a host.
     Rule { place: "export/ranks.rs", may: &["dashboard", "export", "gputop_explain"] },
+    Rule { place: "export/metrics", may: &["dashboard", "export", "gputop_explain"] },
     Rule { place: "export", may: &["dashboard"] },
     // Quotes lines of the user's source files in incidents.
     Rule { place: "incident/source_lines.rs", may: &["gputop_explain", "incident", "user_files"] },
