@@ -55,8 +55,8 @@ const RULES: &[Rule] = &[
     Rule { place: "export/cards", may: &["export", "gputop_explain"] },
     // Prints snapshots.
     Rule { place: "export/snapshot", may: &["export", "gputop_allocator"] },
-    // Computes the largest request that each pool can serve.
-    Rule { place: "export/metrics", may: &["export", "gputop_allocator"] },
+    // Computes the largest request that each pool can serve, and exports the waits of ranks.
+    Rule { place: "export/metrics", may: &["export", "gputop_allocator", "gputop_explain::ranks"] },
     // Prints the summary of a recording.
     Rule { place: "export/summary", may: &["export", "summary"] },
     // Prints a history replayed under other settings.
