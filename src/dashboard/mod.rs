@@ -33,3 +33,4 @@ pub mod time_axis;
 pub mod time_window;
 pub mod times;
 pub mod totals;
+pub mod why;

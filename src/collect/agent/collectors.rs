@@ -27,6 +27,7 @@ use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
 use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
+use crate::collect::phases::{Phases, Roots};
 use crate::collect::probe;
 use crate::collect::process::detail;
 use crate::collect::ranks::Ranks;
@@ -70,6 +71,7 @@ const COLLECTORS: &[Start] = &[
     start_failure_holders,
     start_logs,
     start_ranks,
+    start_phases,
 ];
 
 pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
@@ -311,6 +313,23 @@ fn start_ranks(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>>
 impl Collector for Ranks {
     fn watch(&self, processes: &[ProcessKey]) {
         Self::watch(self, processes);
+    }
+}
+
+fn start_phases(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
+    let (feed, options) = (Arc::clone(context.feed), context.options);
+    let roots = Roots { proc: options.proc_root.clone(), cgroup: options.cgroup_root.clone() };
+    let phases = Phases::start(roots, move |key, window| {
+        feed.push(Update::Phases(key, Arc::new(window)));
+    })?;
+    Ok(Box::new(phases))
+}
+
+impl Collector for Phases {
+    fn serve(&self, request: &Request, _: &Agent) -> bool {
+        let Request::Phases(wanted) = request else { return false };
+        self.show(*wanted);
+        true
     }
 }
 

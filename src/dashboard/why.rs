@@ -1,0 +1,151 @@
+//! Why a process leaves its GPU idle, or is slow: its newest window, and the figures of its GPU in the same time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use gputop_explain::why::{Answer, Cores, GpuLoad, GpuSample, Signals, conclude};
+use gputop_model::frame::Frame;
+use gputop_model::gpu::{Gpu, GpuProcess};
+use gputop_model::phases::PhaseWindow;
+use gputop_model::process::ProcessKey;
+use gputop_model::reading::Missing;
+use gputop_model::units::{GpuUuid, Millis, Mono};
+
+use super::host_state::HostState;
+use crate::dashboard::jobs::Jobs;
+
+/// Time for which a window is asked by default.
+pub const WINDOW: Millis = Millis(10_000);
+/// Minimum time between two retained readings of a GPU.
+const MIN_DISTANCE: Millis = Millis(900);
+/// Maximum number of retained readings of a GPU.
+const MAX_READINGS: usize = 120;
+/// Maximum number of processes with a retained window.
+const MAX_PROCESSES: usize = 64;
+/// Age from which on a window no longer describes a process.
+const MAX_AGE: Millis = Millis(5_000);
+
+type WindowResult = Arc<Result<PhaseWindow, Missing>>;
+
+/// The newest window of each process that is sampled, and the recent figures of all GPUs.
+#[derive(Debug, Default)]
+pub struct Why {
+    windows: BTreeMap<ProcessKey, WindowResult>,
+    gpus: BTreeMap<GpuUuid, VecDeque<(Mono, GpuSample)>>,
+    pushed_at: Option<Mono>,
+}
+
+/// An answer, and what it is based on.
+pub struct WhyReport<'a> {
+    pub window: &'a PhaseWindow,
+    pub gpu: Option<GpuLoad>,
+    pub answer: Answer,
+}
+
+impl Why {
+    pub(super) fn take(&mut self, process: ProcessKey, window: WindowResult) {
+        if self.windows.len() >= MAX_PROCESSES && !self.windows.contains_key(&process) {
+            self.windows.clear();
+        }
+        self.windows.insert(process, window);
+    }
+
+    /// Retains the figures of all GPUs, at most once a second.
+    pub(super) fn push(&mut self, frame: &Frame) {
+        if self.pushed_at.is_some_and(|at| frame.mono.since(at) < MIN_DISTANCE) {
+            return;
+        }
+        self.pushed_at = Some(frame.mono);
+        self.gpus.retain(|uuid, _| frame.gpus.iter().any(|gpu| gpu.uuid == *uuid));
+        for gpu in &frame.gpus {
+            let readings = self.gpus.entry(gpu.uuid.clone()).or_default();
+            if readings.len() >= MAX_READINGS {
+                readings.pop_front();
+            }
+            readings.push_back((frame.mono, GpuSample::of(gpu)));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns the newest window of a process, or why there is none. `None` if it is not sampled.
+    pub fn window(&self, process: ProcessKey) -> Option<&Result<PhaseWindow, Missing>> {
+        self.windows.get(&process).map(|window| &**window)
+    }
+
+    /// Returns the figures of a GPU in the time of a window.
+    fn load(&self, gpu: &Gpu, window: &PhaseWindow) -> GpuLoad {
+        let readings = self.gpus.get(&gpu.uuid).into_iter().flatten();
+        // The first figures are means of a time before the window.
+        let from = Mono(window.at.0.saturating_sub(window.length.0) + MIN_DISTANCE.0);
+        let inside = readings.filter(|(at, _)| *at >= from && *at <= Mono(window.at.0 + 2_000));
+        GpuLoad::over(inside.map(|(_, reading)| reading), gpu)
+    }
+}
+
+/// Returns the GPU on which a process holds the most memory.
+pub fn gpu_of(frame: &Frame, process: ProcessKey) -> Option<&Gpu> {
+    let held = |gpu: &&Gpu| listed(gpu, process).and_then(|entry| entry.vram.get());
+    let gpus = frame.gpus.iter().filter(|gpu| listed(gpu, process).is_some());
+    gpus.max_by_key(held)
+}
+
+fn listed(gpu: &Gpu, process: ProcessKey) -> Option<&GpuProcess> {
+    gpu.processes.value()?.iter().find(|entry| entry.key() == process)
+}
+
+/// Returns why a process is slow, or why that is not known. `None` if the process is not sampled.
+pub fn report(host: &HostState, process: ProcessKey) -> Option<Result<WhyReport<'_>, &Missing>> {
+    let window = match host.why.window(process)? {
+        Ok(window) => window,
+        Err(why) => return Some(Err(why)),
+    };
+    let frame = &host.frame;
+    let gpu = gpu_of(frame, process).map(|gpu| GpuLoad {
+        held: listed(gpu, process).and_then(|entry| entry.vram.get()),
+        ..host.why.load(gpu, window)
+    });
+    let (waits_for, holds_up) = verdicts(&host.jobs, process);
+    let signals = Signals {
+        window,
+        gpu: gpu.as_ref(),
+        waits_for: waits_for.as_deref(),
+        holds_up: holds_up.as_deref(),
+        cores: cores(frame),
+    };
+    let answer = conclude(&signals);
+    Some(Ok(WhyReport { window, gpu, answer }))
+}
+
+/// Returns the verdict on the rank that a process waits for, and the one that names the process.
+fn verdicts(jobs: &Jobs, process: ProcessKey) -> (Option<String>, Option<String>) {
+    let (mut waits_for, mut holds_up) = (None, None);
+    for report in jobs.reports() {
+        let Some(row) = report.ranks.iter().find(|row| row.process == process) else { continue };
+        for verdict in &report.verdicts {
+            if verdict.culprits.contains(&row.rank) {
+                holds_up.get_or_insert_with(|| verdict.to_string());
+            } else if verdict.waiting.contains(&row.rank) {
+                waits_for.get_or_insert_with(|| verdict.to_string());
+            }
+        }
+    }
+    (waits_for, holds_up)
+}
+
+fn cores(frame: &Frame) -> Option<Cores> {
+    let host = frame.host.as_ref()?;
+    let total = host.cores.get()?;
+    let used = f64::from(total) * host.cpu.get()?.0 / 100.0;
+    Some(Cores { total, idle: (f64::from(total) - used).max(0.0) as u32 })
+}
+
+impl HostState {
+    /// Returns true if the window of a process is recent.
+    pub fn is_sampled(&self, process: ProcessKey) -> bool {
+        let window = self.why.window(process).and_then(|window| window.as_ref().ok());
+        window.is_some_and(|window| self.frame.mono.since(window.at) < MAX_AGE)
+    }
+}
