@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::async_runtime::runtime;
 use super::print::{print, print_json, width};
-use super::settings::{ConfigArgs, SamplingArgs, Settings, agent_options, watch_argument};
+use super::settings::{ConfigArgs, SamplingArgs, Settings, agent_options, sampled_time_argument};
 use crate::collect::local;
 use crate::dashboard::host_state::HostState;
 use crate::dashboard::why::{WINDOW, WhyReport, gpu_of, report};
@@ -28,7 +28,7 @@ pub struct Args {
     /// Python program that uses a GPU
     pid: u32,
     /// Watch the program for this time before the answer, such as 30s [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = watch_argument)]
+    #[arg(long, value_name = "TIME", value_parser = sampled_time_argument)]
     watch: Option<Millis>,
     /// Print JSON, with the samples
     #[arg(long)]
@@ -53,6 +53,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let request = PhaseRequest { process, window: Millis(window.0 + SLACK.0) };
     source.send(Request::Phases(Some(request)));
     let mut host = HostState::new(None);
+    host.why.retain_gpus(window);
     let deadline = Instant::now() + Duration::from_millis(window.0) + TIMEOUT;
     let mut is_focused = false;
     loop {

@@ -18,8 +18,8 @@ use crate::dashboard::jobs::Jobs;
 pub const WINDOW: Millis = Millis(10_000);
 /// Minimum time between two retained readings of a GPU.
 const MIN_DISTANCE: Millis = Millis(900);
-/// Maximum number of retained readings of a GPU.
-const MAX_READINGS: usize = 120;
+/// Time for which the figures of a GPU are retained, unless a longer window is asked for.
+const RETAINED: Millis = Millis(60_000);
 /// Maximum number of processes with a retained window.
 const MAX_PROCESSES: usize = 64;
 /// Age from which on a window no longer describes a process.
@@ -33,6 +33,7 @@ pub struct Why {
     windows: BTreeMap<ProcessKey, WindowResult>,
     gpus: BTreeMap<GpuUuid, VecDeque<(Mono, GpuSample)>>,
     pushed_at: Option<Mono>,
+    retained: Millis,
 }
 
 /// An answer, and what it is based on.
@@ -43,6 +44,11 @@ pub struct WhyReport<'a> {
 }
 
 impl Why {
+    /// Retains the figures of all GPUs for a window of this length.
+    pub fn retain_gpus(&mut self, window: Millis) {
+        self.retained = window;
+    }
+
     pub(super) fn take(&mut self, process: ProcessKey, window: WindowResult) {
         if self.windows.len() >= MAX_PROCESSES && !self.windows.contains_key(&process) {
             self.windows.clear();
@@ -59,15 +65,14 @@ impl Why {
         self.gpus.retain(|uuid, _| frame.gpus.iter().any(|gpu| gpu.uuid == *uuid));
         for gpu in &frame.gpus {
             let readings = self.gpus.entry(gpu.uuid.clone()).or_default();
-            if readings.len() >= MAX_READINGS {
-                readings.pop_front();
-            }
             readings.push_back((frame.mono, GpuSample::of(gpu)));
+            let retained = self.retained.max(RETAINED).0 + 2 * MIN_DISTANCE.0;
+            readings.retain(|(at, _)| frame.mono.since(*at).0 <= retained);
         }
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { retained: self.retained, ..Self::default() };
     }
 
     /// Returns the newest window of a process, or why there is none. `None` if it is not sampled.

@@ -73,7 +73,7 @@ mod tests {
         let text = |count, samples| Share::new(count, samples).to_string();
         assert_eq!(text(41, 50), "82 % (±16)");
         assert_eq!(text(164, 200), "82 % (±8)");
-        assert_eq!(text(0, 200), "0 % (±2)");
+        assert_eq!(text(0, 200), "0 % (±3)");
         assert_eq!(text(40, 49), "most");
         assert_eq!(text(20, 40), "about half");
         assert_eq!(text(0, 0), "little");

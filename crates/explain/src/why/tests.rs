@@ -297,7 +297,7 @@ fn decides_for_the_cause_of_each_row() {
             changed(gpu(), |g| { full(g); g.sm_active = Some(0.8); })),
         ("Python", Cause::PythonOrLaunches, window(&[(Python, 80), (Forward, 20)]), gpu()),
         ("unreadable", Cause::PythonOrLaunches, window(&[(Unreadable, 70), (Forward, 30)]), gpu()),
-        ("mixed", Cause::NoSingleCause, changed(window(&[(LoaderWait, 29), (Copy, 20), (Backward, 30), (Log, 15)]), |w| {
+        ("mixed", Cause::NoSingleCause, changed(window(&[(LoaderWait, 28), (Copy, 22), (Backward, 32), (Log, 18)]), |w| {
             w.thread.cpu = percent(50.0);
             w.other_cpu = percent(40.0);
         }), gpu()),

@@ -454,7 +454,11 @@ impl Text<'_> {
             let count = self.gpu().map_or(0, |gpu| gpu.processes);
             list.push(format!("{count} processes share the GPU, and its figures are their sum."));
         }
-        if window.age < START_AGE && cause != Cause::Starts {
+        let is_work = matches!(
+            cause,
+            Cause::PythonOrLaunches | Cause::SmallKernels | Cause::Compiles | Cause::NoSingleCause
+        );
+        if window.age < START_AGE && is_work {
             list.push(
                 "The program has just started: kernels may still be tuned or compiled.".into(),
             );
