@@ -197,7 +197,7 @@ impl HostState {
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Holders(process, holders) => self.holders.take(process, &holders),
-            Update::Phases(process, window) => self.why.take(process, window),
+            Update::Phases(process, window) => self.take_window(process, window),
             Update::Log(log) => self.log = Some(log),
             Update::Watched(process, name) => {
                 return Some(match name {

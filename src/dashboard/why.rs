@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use gputop_explain::why::{Answer, Cores, GpuLoad, GpuSample, Signals, conclude};
+use gputop_explain::why::{Answer, Cause, Cores, GpuLoad, GpuSample, Signals, conclude};
 use gputop_model::frame::Frame;
 use gputop_model::gpu::{Gpu, GpuProcess};
 use gputop_model::phases::PhaseWindow;
@@ -25,15 +25,33 @@ const MAX_PROCESSES: usize = 64;
 /// Age from which on a window no longer describes a process.
 const MAX_AGE: Millis = Millis(5_000);
 
+/// Number of windows that must agree before a cause is noted, and the minimum time between two of them.
+const STABLE_WINDOWS: usize = 3;
+const MIN_CAUSE_DISTANCE: Millis = Millis(9_500);
+/// Age from which on a cause is no longer noted.
+const MAX_CAUSE_AGE: Millis = Millis(15_000);
+/// Use of a GPU below which the cause is noted, in percent.
+const MAX_NOTED_USE: f64 = 60.0;
+
 type WindowResult = Arc<Result<PhaseWindow, Missing>>;
 
 /// The newest window of each process that is sampled, and the recent figures of all GPUs.
 #[derive(Debug, Default)]
 pub struct Why {
     windows: BTreeMap<ProcessKey, WindowResult>,
+    /// The causes of the last windows of each process, oldest first.
+    causes: BTreeMap<ProcessKey, VecDeque<RecentCause>>,
     gpus: BTreeMap<GpuUuid, VecDeque<(Mono, GpuSample)>>,
     pushed_at: Option<Mono>,
     retained: Millis,
+}
+
+/// The cause of one window.
+#[derive(Debug)]
+struct RecentCause {
+    at: Mono,
+    cause: Cause,
+    answer: Answer,
 }
 
 /// An answer, and what it is based on.
@@ -52,8 +70,30 @@ impl Why {
     pub(super) fn take(&mut self, process: ProcessKey, window: WindowResult) {
         if self.windows.len() >= MAX_PROCESSES && !self.windows.contains_key(&process) {
             self.windows.clear();
+            self.causes.clear();
         }
         self.windows.insert(process, window);
+    }
+
+    /// Adds the answer on a window, unless too little time has passed since the previous one.
+    fn take_answer(&mut self, process: ProcessKey, at: Mono, answer: Answer) {
+        let causes = self.causes.entry(process).or_default();
+        if causes.back().is_some_and(|last| at.since(last.at) < MIN_CAUSE_DISTANCE) {
+            return;
+        }
+        if causes.len() >= STABLE_WINDOWS {
+            causes.pop_front();
+        }
+        causes.push_back(RecentCause { at, cause: answer.cause, answer });
+    }
+
+    /// Returns the last answer on a process if the cause was the same in several windows.
+    fn stable(&self, process: ProcessKey, now: Mono) -> Option<&Answer> {
+        let causes = self.causes.get(&process)?;
+        let last = causes.back().filter(|last| now.since(last.at) < MAX_CAUSE_AGE)?;
+        let is_stable =
+            causes.len() >= STABLE_WINDOWS && causes.iter().all(|one| one.cause == last.cause);
+        is_stable.then_some(&last.answer)
     }
 
     /// Retains the figures of all GPUs, at most once a second.
@@ -147,7 +187,36 @@ fn cores(frame: &Frame) -> Option<Cores> {
     Some(Cores { total, idle: (f64::from(total) - used).max(0.0) as u32 })
 }
 
+/// Returns the process on a GPU that has little to do, and why: if the cause was the same in several windows.
+pub fn stable_answer<'a>(host: &'a HostState, gpu: &Gpu) -> Option<(ProcessKey, &'a Answer)> {
+    let now = host.frame.mono;
+    let sm_active = gpu.traffic.as_ref().and_then(|traffic| traffic.sm_active.get());
+    let used = sm_active.or(gpu.sm.get())?;
+    if host.is_rewound() || used.0 >= MAX_NOTED_USE {
+        return None;
+    }
+    let listed = gpu.processes.value().into_iter().flatten();
+    let mut answers = listed.filter_map(|entry| {
+        let process = entry.key();
+        Some((process, host.why.stable(process, now)?))
+    });
+    answers.find(|(_, answer)| !answer.note.is_empty() && answer.cause != Cause::Busy)
+}
+
 impl HostState {
+    /// Takes a window, and remembers its cause.
+    pub(super) fn take_window(&mut self, process: ProcessKey, window: WindowResult) {
+        let at = window.as_ref().as_ref().ok().map(|window| window.at);
+        self.why.take(process, window);
+        let answer = match report(self, process) {
+            Some(Ok(report)) => report.answer,
+            _ => return,
+        };
+        if let Some(at) = at {
+            self.why.take_answer(process, at, answer);
+        }
+    }
+
     /// Returns true if the window of a process is recent.
     pub fn is_sampled(&self, process: ProcessKey) -> bool {
         let window = self.why.window(process).and_then(|window| window.as_ref().ok());

@@ -13,6 +13,8 @@ const SCHEMA: u32 = 1;
 /// Maximum number of phases and lines that are shown.
 const MAX_PHASES: usize = 8;
 const MAX_PLACES: usize = 3;
+/// Minimum share of a line that is shown.
+const MIN_SHARE: f64 = 0.05;
 /// Width of the bar of a phase with all samples, in cells.
 const BAR: usize = 24;
 
@@ -69,7 +71,8 @@ pub fn places(window: &PhaseWindow) -> Vec<String> {
         let text = place.text.as_deref().unwrap_or(&place.function);
         format!("{share:>3.0} %  {at}  {text}")
     };
-    let shown = window.places.iter().take(MAX_PLACES);
+    let is_large = |place: &&PhasePlace| Share::new(place.count, samples).value() >= MIN_SHARE;
+    let shown = window.places.iter().filter(is_large).take(MAX_PLACES);
     shown.filter(|_| Share::new(0, samples).is_counted()).map(place).collect()
 }
 

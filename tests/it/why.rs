@@ -175,8 +175,8 @@ fn names_the_thread_that_holds_the_gil() {
     let (answer, _) = Program::start("gil").watched(&no_gpu());
     assert_eq!(answer["cause"], "global_lock", "{answer:#}");
     let sentence = answer["sentence"].as_str().unwrap();
-    assert!(sentence.starts_with("Python thread spinner holds "), "{sentence}");
-    assert!(sentence.contains("program.py:") && sentence.contains(" spin"), "{sentence}");
+    assert!(sentence.starts_with("Another Python thread (spinner, program.py:"), "{sentence}");
+    assert!(sentence.contains(" spin) holds the GIL: "), "{sentence}");
 }
 
 #[test]

@@ -40,6 +40,9 @@ pub(super) trait Collector: Send + Sync {
     /// Sets the candidates: processes that have loaded CUDA, but do not use a GPU yet.
     fn follow(&self, _candidates: &[ProcessKey]) {}
 
+    /// Sets the processes on GPUs that have had little to do for a while.
+    fn underused(&self, _processes: &[ProcessKey]) {}
+
     /// Serves a request. Returns false if the request is for a different collector.
     fn serve(&self, _request: &Request, _agent: &Agent) -> bool {
         false
@@ -326,6 +329,10 @@ fn start_phases(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>
 }
 
 impl Collector for Phases {
+    fn underused(&self, processes: &[ProcessKey]) {
+        Self::underused(self, processes);
+    }
+
     fn serve(&self, request: &Request, _: &Agent) -> bool {
         let Request::Phases(wanted) = request else { return false };
         self.show(*wanted);

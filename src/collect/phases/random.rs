@@ -3,9 +3,6 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Mean time between two samples. Each is between half of it and one and a half.
-pub const MEAN_INTERVAL: Duration = Duration::from_millis(100);
-
 /// A sequence of random numbers (xorshift64).
 #[derive(Debug)]
 pub struct RandomIntervals(u64);
@@ -16,12 +13,13 @@ impl RandomIntervals {
         Self(RandomState::new().build_hasher().finish() | 1)
     }
 
-    pub fn next(&mut self) -> Duration {
+    /// Returns a time between half of the mean and one and a half.
+    pub fn next(&mut self, mean: Duration) -> Duration {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         let part = (self.0 >> 40) as f64 / f64::from(1 << 24);
-        MEAN_INTERVAL.mul_f64(0.5 + part)
+        mean.mul_f64(0.5 + part)
     }
 }
 
@@ -32,7 +30,9 @@ mod tests {
     #[test]
     fn intervals_are_spread_around_their_mean() {
         let mut intervals = RandomIntervals::new();
-        let all: Vec<f64> = (0..4_000).map(|_| intervals.next().as_secs_f64() * 1e3).collect();
+        let all: Vec<f64> = (0..4_000)
+            .map(|_| intervals.next(Duration::from_millis(100)).as_secs_f64() * 1e3)
+            .collect();
         assert!(all.iter().all(|ms| (50.0..=150.0).contains(ms)));
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!((97.0..103.0).contains(&mean), "{mean}");

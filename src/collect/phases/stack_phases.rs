@@ -12,6 +12,10 @@ use super::source_lines::SourceFiles;
 
 const MAX_KNOWN: usize = 50_000;
 
+/// Phases that a line of the user's code begins, and that run other code of the user inside.
+const OUTER: &[Phase] =
+    &[Phase::Import, Phase::Compile, Phase::Checkpoint, Phase::Load, Phase::Evaluation];
+
 /// A line or expression of a program.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -39,16 +43,19 @@ impl StackPhases {
     }
 
     /// Returns the phase of a stack, innermost frame first, and its place: the innermost line if that alone tells the
-    /// phase, or else the innermost line of the user's code.
+    /// phase, or else the innermost line of the user's code. In an import or checkpoint, this is the line that began it.
     pub fn of(&mut self, frames: &[SampledFrame]) -> (Phase, Option<Place>) {
+        let table = PhaseTable::get();
         let functions: Vec<Function> =
             frames.iter().map(|frame| self.function(&frame.code)).collect();
         let matches: Vec<FrameMatches> = functions.iter().map(|one| one.matches).collect();
         let line = frames.first().and_then(|frame| self.line(frame));
-        let phase = PhaseTable::get().phase(&matches, line);
-        let users = functions.iter().position(|function| function.is_users);
+        let phase = table.phase(&matches, line);
+        let begin = if OUTER.contains(&phase) { table.outer_frame(&matches) } else { None };
+        let users = |from: usize| functions.iter().skip(from).position(|f| f.is_users);
+        let began_at = begin.and_then(|begin| Some(begin + users(begin)?));
         let by_line = (line == Some(phase)).then_some(0);
-        let place = frames.get(by_line.or(users).unwrap_or(0));
+        let place = frames.get(by_line.or(began_at).or(users(0)).unwrap_or(0));
         let place = place.map(|f| Place { code: Rc::clone(&f.code), position: f.position });
         (phase, place)
     }

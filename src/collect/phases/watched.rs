@@ -20,8 +20,20 @@ use super::random::RandomIntervals;
 use super::source_lines::SourceFiles;
 use super::stack_phases::{Place, StackPhases};
 
-/// Time between two windows, two lists of threads and two readings of counters.
-const WINDOW_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a process is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Mean time between two samples.
+    pub sample: Duration,
+    /// Time between two windows, two lists of threads and two readings of counters.
+    pub window: Duration,
+}
+
+/// While a screen or command shows the process.
+pub const SHOWN: Pace = Pace { sample: Duration::from_millis(100), window: Duration::from_secs(1) };
+/// While nobody looks at the process, but its GPU has little to do.
+pub const BACKGROUND: Pace =
+    Pace { sample: Duration::from_secs(1), window: Duration::from_secs(10) };
 const MAX_WINDOW: Millis = Millis(600_000);
 const MAX_SAMPLES: usize = 12_000;
 const MAX_NAME_CHARS: usize = 32;
@@ -56,6 +68,7 @@ struct Sample {
 pub struct WatchedProcess {
     key: ProcessKey,
     window: Millis,
+    pace: Pace,
     roots: Roots,
     sampler: Result<StackSampler, Missing>,
     phases: StackPhases,
@@ -74,12 +87,13 @@ pub struct WatchedProcess {
 }
 
 impl WatchedProcess {
-    pub fn new(roots: &Roots, request: PhaseRequest) -> Self {
+    pub fn new(roots: &Roots, request: PhaseRequest, pace: Pace) -> Self {
         let key = request.process;
         let now = Instant::now();
         let mut process = Self {
             key,
             window: request.window.min(MAX_WINDOW),
+            pace,
             roots: roots.clone(),
             sampler: StackSampler::attach(&roots.proc, key.pid),
             phases: StackPhases::new(SourceFiles::new(&roots.proc, key)),
@@ -88,7 +102,7 @@ impl WatchedProcess {
             intervals: RandomIntervals::new(),
             started: now_mono(),
             next_sample: now,
-            next_window: now + WINDOW_INTERVAL,
+            next_window: now + pace.window,
             driving: None,
             candidate: None,
             places: BTreeMap::new(),
@@ -100,6 +114,11 @@ impl WatchedProcess {
 
     pub fn key(&self) -> ProcessKey {
         self.key
+    }
+
+    /// Returns true if the stacks of the process can be read.
+    pub fn has_stacks(&self) -> bool {
+        self.sampler.is_ok()
     }
 
     pub fn set_window(&mut self, request: PhaseRequest) {
@@ -117,17 +136,17 @@ impl WatchedProcess {
         if now >= self.next_sample {
             self.sample();
             // A late sample does not make the next ones early.
-            self.next_sample = Instant::now() + self.intervals.next();
+            self.next_sample = Instant::now() + self.intervals.next(self.pace.sample);
         }
         if now < self.next_window {
             return None;
         }
-        self.next_window = now + WINDOW_INTERVAL;
+        self.next_window = now + self.pace.window;
         if let Err(why) = Access::new(&self.roots.proc).check(self.key, "the process") {
             return Some(Err(why));
         }
-        if self.sampler.is_err() {
-            // The program may still be starting.
+        // The program may still be starting. In the background, one attempt is enough.
+        if self.sampler.is_err() && self.pace == SHOWN {
             self.sampler = StackSampler::attach(&self.roots.proc, self.key.pid);
         }
         self.look_at_threads();

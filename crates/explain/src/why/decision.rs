@@ -105,9 +105,8 @@ impl Signals<'_> {
         let is_idle = known(&self.window.thread.cpu).is_some_and(|cpu| cpu < 0.2)
             && percent(&self.window.autograd_cpu) < 0.2;
         let is_explicit = self.part(&[Phase::Collective]) >= 0.4;
-        is_inside && is_idle && (is_explicit || self.window.has_nccl)
-            || is_explicit && is_idle
-            || is_inside && is_idle && percent(&self.window.other_cpu) < 0.2
+        let is_alone = self.window.has_nccl || percent(&self.window.other_cpu) < 0.2;
+        is_idle && (is_explicit || is_inside && is_alone)
     }
 
     fn reads_storage(&self, rate: f64) -> bool {

@@ -1,6 +1,6 @@
 //! Figures of a GPU over a time window.
 
-use gputop_model::gpu::{ContextKind, Gpu, Throttle};
+use gputop_model::gpu::{Gpu, GpuProcess, Throttle};
 use gputop_model::reading::Reading;
 use gputop_model::units::{Bytes, Percent};
 
@@ -26,7 +26,7 @@ pub struct GpuLoad {
     pub slowed: Option<(Throttle, f64)>,
     /// Memory of the process on this GPU.
     pub held: Option<Bytes>,
-    /// Number of processes that compute on the GPU.
+    /// Number of processes that used the SMs lately. A process with a context may use none.
     pub processes: usize,
 }
 
@@ -161,9 +161,11 @@ impl Sum {
             slowed: slowed
                 .map(|(why, count)| (*why, f64::from(*count) / f64::from(self.readings.max(1)))),
             held: None,
-            processes: gpu.processes.value().map_or(0, |list| {
-                list.iter().filter(|process| process.kind != ContextKind::Graphics).count()
-            }),
+            processes: gpu.processes.value().into_iter().flatten().filter(uses_sms).count(),
         }
     }
+}
+
+fn uses_sms(process: &&GpuProcess) -> bool {
+    process.sm.get().is_some_and(|share| share.0 > 0.0)
 }

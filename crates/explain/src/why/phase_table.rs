@@ -144,6 +144,11 @@ impl PhaseTable {
         }
     }
 
+    /// Returns the index of the outermost frame that has a phase of its own, such as an import or a checkpoint.
+    pub fn outer_frame(&self, frames: &[FrameMatches]) -> Option<usize> {
+        frames.iter().rposition(|frame| self.first(frame.0, true).is_some())
+    }
+
     /// Returns the phase of the first rule among the matching ones of a kind.
     fn first(&self, bits: u64, is_outer: bool) -> Option<Phase> {
         let rules = self.frames.iter().enumerate();

@@ -26,6 +26,9 @@ fn phase(frames: &[(&str, &str)], line: &str) -> Phase {
     table.phase(&matches, table.line(line))
 }
 
+/// Function and path of a frame.
+type Frame = (&'static str, &'static str);
+
 const LOADER: &str = "+torch/utils/data/dataloader.py";
 const IMPORT: (&str, &str) = ("_find_and_load", "<frozen importlib._bootstrap>");
 const BACKWARD: [(&str, &str); 2] = [
@@ -44,7 +47,7 @@ const WAITS_FOR_WORKER: [(&str, &str); 5] = [
 fn recognizes_the_phase_of_each_kind_of_stack() {
     let in_backward = |inner: &[(&'static str, &'static str)]| [inner, &BACKWARD].concat();
     #[rustfmt::skip]
-    let cases: &[(&str, Phase, Vec<(&str, &str)>)] = &[
+    let cases: &[(&str, Phase, Vec<Frame>)] = &[
         ("worker", Phase::LoaderWait, WAITS_FOR_WORKER.to_vec()),
         ("worker, pinned", Phase::LoaderWait, vec![("Condition.wait", "%threading.py"), ("Queue.get", "%queue.py"),
             ("_MultiProcessingDataLoaderIter._try_get_data", LOADER)]),
@@ -121,7 +124,7 @@ fn recognizes_calls_without_a_frame_by_their_line() {
         [("_single_tensor_adam", "+torch/optim/adam.py"), ("Adam.step", "+torch/optim/adam.py")];
     let forward = [("Linear.forward", "+torch/nn/modules/linear.py")];
     #[rustfmt::skip]
-    let cases: &[(Phase, &[(&str, &str)], &str)] = &[
+    let cases: &[(Phase, &[Frame], &str)] = &[
         (Phase::Sync, &[], "loss.item()"),
         (Phase::Sync, &[], "total += float(loss)"),
         (Phase::Sync, &[], "torch.cuda.synchronize()"),

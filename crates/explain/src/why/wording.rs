@@ -182,14 +182,11 @@ impl Text<'_> {
     fn global_lock(&self) -> Parts {
         let gil = self.signals.window.gil.clone().unwrap_or_default();
         let share = Share::new(gil.others, gil.samples);
-        let name = if gil.name.is_empty() {
-            "Another Python thread".to_owned()
-        } else {
-            format!("Python thread {}", gil.name)
-        };
-        let place = if gil.place.is_empty() { String::new() } else { format!(" at {}", gil.place) };
+        let which = [gil.name, gil.place].into_iter().filter(|text| !text.is_empty());
+        let which = which.collect::<Vec<_>>().join(", ");
+        let which = if which.is_empty() { which } else { format!(" ({which})") };
         let sentence =
-            format!("{name} holds Python's global lock (GIL){place}: {share} {}.", self.last());
+            format!("Another Python thread{which} holds the GIL: {share} {}.", self.last());
         let advice = "Move its work to another process.".to_owned();
         (sentence, Some(advice), self.noted("another thread holds the GIL", share))
     }
@@ -359,7 +356,7 @@ impl Text<'_> {
                 let rate = self.gpu().and_then(|gpu| gpu.pcie_rx);
                 list.extend(rate.map(|rate| format!("PCIe {:.1} GiB/s", rate / GIB)));
             }
-            Cause::NothingRuns => {}
+            Cause::NothingRuns | Cause::Busy | Cause::LoadsInline => {}
             _ => list.extend(self.cpu()),
         }
         list.extend(self.place_of(cause));

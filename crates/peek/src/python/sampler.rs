@@ -4,8 +4,9 @@
 //! lines of code objects. A sample then takes a few system calls: the current frame, the frames, which are next to each
 //! other from Python 3.11 on, and the headers of their code objects.
 //!
-//! A program that runs Python code fast changes its stack during a read. Such a stack is read again. If it still cannot be
-//! read, the sample says so: dropping it would favour code that waits.
+//! A program that runs Python code fast changes its stack during a read. From Python 3.11 on, frames stay in memory after
+//! they have returned, so a chain that ends at the outermost frame of its thread was valid a moment ago. Any other stack is
+//! read again. If it still cannot be read, the sample says so: dropping it would favour code that waits.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +19,7 @@ use gputop_model::{Missing, Pid, Reason};
 use super::gil::GlobalLock;
 use super::line_table::{LineTable, SourcePosition, instruction_offset};
 use super::stacks::{
-    MAX_FRAMES, MAX_INTERPRETERS, MAX_LISTED, PythonProcess, code_names, shortened, thread_names,
+    MAX_INTERPRETERS, MAX_LISTED, PythonProcess, code_names, shortened, thread_names,
 };
 use crate::cpython::interpreter::Interpreter;
 use crate::cpython::limits::Options;
@@ -32,6 +33,8 @@ use crate::memory::{Memory, Range, is_pointer};
 const MAX_TRIES: usize = 4;
 /// Time after which mappings are read again.
 const MAPPINGS_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of frames. Compilers are deep.
+const MAX_FRAMES: usize = 1_000;
 const MAX_CODES: usize = 20_000;
 const MAX_THREADS: usize = 64;
 const MAX_CACHED_BYTES: usize = 1 << 20;
@@ -89,6 +92,8 @@ pub struct StackSampler {
     lock: Option<GlobalLock>,
     codes: HashMap<u64, KnownCode>,
     next_code: u32,
+    /// Address of the outermost frame of each thread by the address of the thread.
+    outermost: HashMap<u64, u64>,
 }
 
 /// A code object, and the header by which it is recognized. Its address may be used again.
@@ -115,6 +120,16 @@ struct RawFrame {
     offset: i64,
 }
 
+/// The frames of a thread, innermost first.
+#[derive(Debug)]
+struct FrameChain {
+    frames: Vec<RawFrame>,
+    /// Address of the last frame.
+    outermost: u64,
+    /// True if the thread had the same current frame before and after the read.
+    is_unchanged: bool,
+}
+
 impl StackSampler {
     pub fn attach(proc_root: &Path, pid: Pid) -> Result<Self, Missing> {
         let (memory, interpreter) = PythonProcess::attach(proc_root, pid)?.into_parts();
@@ -128,6 +143,7 @@ impl StackSampler {
             lock: None,
             codes: HashMap::new(),
             next_code: 0,
+            outermost: HashMap::new(),
         })
     }
 
@@ -149,6 +165,7 @@ impl StackSampler {
             self.read_mappings()?;
             return Err(Missing::new(Reason::Unknown, "no Python thread could be read"));
         }
+        self.outermost.retain(|address, _| threads.iter().any(|t| t.address == *address));
         (self.threads, self.lock) = (threads, lock);
         Ok(&self.threads)
     }
@@ -169,8 +186,10 @@ impl StackSampler {
     pub fn stack(&mut self, thread: u64) -> Option<Vec<SampledFrame>> {
         let thread = self.threads.iter().find(|known| known.id == thread)?.address;
         (0..MAX_TRIES).find_map(|_| {
-            let raw = self.with_reader(|sampler, reader| sampler.raw_frames(reader, thread))?;
-            self.resolve(&raw)
+            let chain = self.with_reader(|sampler, reader| sampler.chain(reader, thread))?;
+            let known = self.outermost.insert(thread, chain.outermost);
+            let is_complete = known == Some(chain.outermost);
+            if chain.is_unchanged || is_complete { self.resolve(&chain.frames) } else { None }
         })
     }
 
@@ -194,8 +213,8 @@ impl StackSampler {
         read(self, &Reader::with_mappings(&self.memory, mappings, MAX_CACHED_BYTES, &budget))
     }
 
-    /// Reads the frames of a thread. Accepts them only if the thread still has the same current frame afterwards.
-    fn raw_frames(&self, reader: &Reader<'_>, thread: u64) -> Option<Vec<RawFrame>> {
+    /// Reads the frames of a thread.
+    fn chain(&self, reader: &Reader<'_>, thread: u64) -> Option<FrameChain> {
         let layout = &self.interpreter.layout;
         let uncached = reader.uncached();
         let current = || {
@@ -206,16 +225,17 @@ impl StackSampler {
             }
         };
         let first = current()?;
-        let (mut frame, mut frames) = (first, Vec::new());
+        let (mut frame, mut outermost, mut frames) = (first, 0, Vec::new());
         while is_pointer(frame) && frames.len() < MAX_FRAMES {
             let executable = reader.word(frame.checked_add(layout.frame_code)?)? & !7;
             let at = frame.checked_add(layout.frame_instruction)?;
             let offset =
                 instruction_offset(layout, executable, || reader.word(at), || reader.int(at))?;
             frames.push(RawFrame { executable, offset });
+            outermost = frame;
             frame = reader.word(frame.checked_add(layout.previous_frame)?)?;
         }
-        (current()? == first).then_some(frames)
+        Some(FrameChain { frames, outermost, is_unchanged: current()? == first })
     }
 
     /// Looks up the code objects of all frames.

@@ -28,7 +28,7 @@ pub(super) const MAX_LISTED: usize = 1 << 16;
 /// Maximum number of threads whose stacks are read. Fewer are shown.
 const MAX_THREADS: usize = 512;
 /// Maximum number of frames per thread. Fewer are shown.
-pub(super) const MAX_FRAMES: usize = 128;
+const MAX_FRAMES: usize = 128;
 const MAX_TEXT: usize = 200;
 const MAX_PATH: usize = 4_096;
 const MAX_CACHED_BYTES: usize = 1 << 20;
