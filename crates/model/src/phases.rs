@@ -200,6 +200,15 @@ impl PhaseWindow {
     }
 }
 
+impl PhaseWindow {
+    /// Returns the window as it is recorded: without the text of the user's source files.
+    #[must_use]
+    pub fn recorded(mut self) -> Self {
+        self.places.iter_mut().for_each(|place| place.text = None);
+        self
+    }
+}
+
 impl PhasePlace {
     pub fn file_name(&self) -> &str {
         self.file.rsplit('/').next().unwrap_or(&self.file)

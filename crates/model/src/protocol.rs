@@ -7,7 +7,7 @@
 //! ```text
 //! {"hello":{…}}  {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"map":{…},"failed_since":90412}
 //! {"holder_summary":{…}}
-//! {"stack":{…}}  {"holder_reading":{…}}                                    in recordings
+//! {"stack":{…}}  {"phase_window":{…}}  {"holder_reading":{…}}              in recordings
 //! {"reply":{"detail":{"process":{…},"is":{…}}}}                             on connections
 //! {"request":{"interval":500}}  {"frames":12}  {"incident":"01kq3v7-x2c9"}  to a remote agent
 //! ```
@@ -62,7 +62,7 @@ pub enum Update {
     /// The reply to [`Request::Holders`]. Tensor names are private, so it is recorded only at the user's request, in the
     /// form of [`Holders::recorded`].
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
-    /// The reply to [`Request::Phases`], once a second.
+    /// What a process did: once a second after [`Request::Phases`], and every ten seconds while its GPU has little to do.
     Phases(ProcessKey, Arc<Result<PhaseWindow, Missing>>),
     /// Memory holders read because an allocation failed, or because the GPU's memory was nearly full.
     HolderSummary(Arc<HolderSummary>),
@@ -128,6 +128,7 @@ wire_forms! {
 
     // In recordings, which contain no failed readings.
     "stack", |stack: PythonStack| Self::Stacks(stack.process, Arc::new(Ok(stack)));
+    "phase_window", |window: PhaseWindow| Self::Phases(window.process, Arc::new(Ok(window)));
     "holder_reading", |holders: Holders| Self::Holders(holders.process, Arc::new(Ok(holders)));
 
     not sent: Self::Jump { .. }
