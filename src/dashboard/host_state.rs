@@ -299,9 +299,9 @@ impl HostState {
             self.past_frames.push(&frame);
             self.last_busy.push(&frame);
             self.why.push(&frame);
-            let (exits, incidents) = (&self.ended, &self.incidents);
-            self.jobs.push(&frame, &Known { hello: &self.hello, exits, incidents });
         }
+        let (exits, incidents) = (&self.ended, &self.incidents);
+        self.jobs.push(&frame, &Known { hello: &self.hello, exits, incidents });
         self.time_window.extend(frame.mono);
         self.newest = frame;
         if !self.paused {
@@ -351,6 +351,7 @@ impl HostState {
             Some(old) => *old = row,
             None => self.fleet.push(row),
         }
+        self.jobs.take_all();
         let frame = Arc::make_mut(&mut self.frame);
         frame.time = self.fleet.iter().map(|row| row.time).max().unwrap_or_default();
         frame.interval = self.fleet.iter().map(|row| row.interval).max().unwrap_or_default();

@@ -7,13 +7,14 @@ use gputop_model::units::{MilliWatts, Millis, Percent};
 use jiff::tz::TimeZone;
 
 use super::emphasis::Emphasis;
-use super::table::{Cell, Column, First, SortKey};
+use super::table::{Cell, Column, First, Hidden, SortKey};
 use super::times::span_text;
 
 /// A rank, with figures of its GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankLine {
     pub rank: RankRow,
+    pub host: String,
     /// Address of the job's store, empty if unknown.
     pub job: String,
     pub sm: Option<Percent>,
@@ -21,15 +22,18 @@ pub struct RankLine {
 }
 
 impl RankLine {
-    /// Returns the lines of a job.
+    /// Returns the lines of a job. `frame` is that of `host`.
     pub(super) fn of<'a>(
         report: &'a JobReport,
         frame: &'a Frame,
+        host: &'a str,
     ) -> impl Iterator<Item = Self> + 'a {
         report.ranks.iter().map(|rank| {
-            let gpu = rank.gpu.and_then(|index| frame.gpus.iter().find(|gpu| gpu.index == index));
+            let index = rank.gpu.filter(|_| *rank.host == *host);
+            let gpu = index.and_then(|index| frame.gpus.iter().find(|gpu| gpu.index == index));
             Self {
                 rank: rank.clone(),
+                host: rank.host.to_string(),
                 job: report.job.store.as_deref().unwrap_or_default().to_owned(),
                 sm: gpu.and_then(|gpu| gpu.sm.get()),
                 power: gpu.and_then(|gpu| gpu.power.get()),
@@ -51,18 +55,21 @@ impl RankLine {
 }
 
 const JOB: &str = "JOB";
+const HOST: &str = "HOST";
 
 pub const RANK_COLUMNS: &[Column<RankLine>] = &[
     Column::right("RANK", 4, 0, |line: &RankLine, _| Cell::text(line.rank.rank.to_string()), "Rank in the job.")
         .sorted(First::Smallest, |line| SortKey::whole(Some(line.rank.rank.into()))),
     Column::left(JOB, 16, 9, |line: &RankLine, _| Cell::text(line.job.clone()), "Address of the job's store.")
         .sorted(First::Smallest, |line| SortKey::text(Some(&line.job))),
+    Column::left(HOST, 10, 2, |line: &RankLine, _| Cell::text(line.host.clone()), "Host of the rank.")
+        .sorted(First::Smallest, |line| SortKey::text(Some(&line.host))),
     Column::right(
         "GPU",
         3,
         2,
         |line: &RankLine, _| Cell::known(line.rank.gpu.map(|gpu| gpu.to_string())),
-        "GPU of the rank on this host.",
+        "GPU of the rank on its host.",
     ),
     Column::right(
         "PID",
@@ -103,9 +110,21 @@ pub const RANK_COLUMNS: &[Column<RankLine>] = &[
     ),
 ];
 
-/// Returns the index of the column that tells jobs apart, which is of no use if there is only one.
-pub fn job_column() -> Option<usize> {
-    RANK_COLUMNS.iter().position(|column| column.title == JOB)
+/// Returns the columns that tell jobs and hosts apart, where there is only one of them.
+pub fn useless_columns<'a>(lines: impl Iterator<Item = &'a RankLine> + Clone) -> Hidden {
+    let index = |title: &str| RANK_COLUMNS.iter().position(|column| column.title == title);
+    let mut hidden = Hidden::default();
+    let mut jobs = lines.clone().map(|line| &line.job);
+    let mut hosts = lines.map(|line| &line.host);
+    let (job, host) = (jobs.next(), hosts.next());
+    let has_one_job = jobs.all(|other| Some(other) == job);
+    let has_one_host = hosts.all(|other| Some(other) == host);
+    for (has_one, title) in [(has_one_job, JOB), (has_one_host, HOST)] {
+        if let Some(column) = index(title).filter(|_| has_one) {
+            hidden.hide(column);
+        }
+    }
+    hidden
 }
 
 fn state(line: &RankLine, _: &TimeZone) -> Cell {

@@ -12,7 +12,7 @@ use super::glyphs::Glyphs;
 use super::tables;
 use crate::dashboard::host_state::HostState;
 use crate::dashboard::jobs::Jobs;
-use crate::dashboard::rank_columns::{RANK_COLUMNS, job_column, work_text};
+use crate::dashboard::rank_columns::{RANK_COLUMNS, useless_columns, work_text};
 use crate::dashboard::table::{Cell, Column, ColumnChoice};
 use crate::dashboard::times::span_text;
 
@@ -28,10 +28,8 @@ pub fn text(host: &HostState, width: u16, glyphs: &Glyphs, zone: &TimeZone) -> S
     if !out.is_empty() {
         out.push('\n');
     }
-    let mut choice = ColumnChoice::default();
-    if let (1, Some(column)) = (jobs.reports().len(), job_column()) {
-        choice.hidden.hide(column);
-    }
+    let hidden = useless_columns(jobs.lines.iter());
+    let choice = ColumnChoice { hidden, ..ColumnChoice::default() };
     out += &tables::plain(RANK_COLUMNS, &choice, &jobs.lines, width, glyphs, zone);
     let notes = notes(jobs);
     if !notes.is_empty() {
@@ -187,6 +185,7 @@ struct OffsetEntry<'a> {
 #[derive(Serialize)]
 struct RankEntry<'a> {
     rank: u32,
+    host: &'a str,
     pid: u32,
     gpu: Option<u32>,
     state: String,
@@ -251,6 +250,7 @@ impl<'a> RankEntry<'a> {
         let (last, place) = (row.last.as_ref(), row.place.as_ref());
         Self {
             rank: row.rank,
+            host: &row.host,
             pid: row.process.pid.0,
             gpu: row.gpu,
             state: row.state.to_string(),

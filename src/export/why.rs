@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use gputop_explain::why::{Answer, GpuLoad, Share};
 use gputop_model::phases::{PhaseCount, PhasePlace, PhaseWindow};
+use gputop_model::reading::Missing;
 use serde::Serialize;
 
 use super::explanation::wrapped;
@@ -96,7 +97,9 @@ fn unread(report: &WhyReport<'_>) -> Vec<(&'static str, String)> {
         ("storage", window.read.why()),
         ("CPU quota", window.quota_stopped.why()),
     ];
-    let missing = missing.into_iter().filter_map(|(what, why)| Some((what, why?.to_string())));
+    let known = missing.into_iter().filter_map(|(what, why)| Some((what, why?)));
+    let failed = known.filter(|(_, why)| **why != Missing::default());
+    let missing = failed.map(|(what, why)| (what, why.to_string()));
     let gpu = match &report.gpu {
         None => Some(("GPU", "the driver lists no GPU for this process".to_owned())),
         Some(gpu) if gpu.sm_active.is_none() => {

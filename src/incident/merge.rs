@@ -122,7 +122,7 @@ fn has_seen_as_much(new: &[Event], old: &[Event]) -> bool {
 fn source_rank(incident: &Incident) -> u8 {
     match incident.detected_by {
         DetectedBy::Hook | DetectedBy::Log => 3,
-        DetectedBy::Allocator => 2,
+        DetectedBy::Allocator | DetectedBy::Ranks => 2,
         DetectedBy::Xid => 1,
         DetectedBy::Exit | DetectedBy::Unknown => 0,
     }

@@ -19,6 +19,7 @@ use super::interactive_login::InteractiveLogin;
 use super::screen::Screen;
 use super::view::View;
 use crate::dashboard::incidents::ListedIncident;
+use crate::dashboard::joined_jobs::JoinedJobs;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};
 
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, or its updates take
@@ -130,6 +131,15 @@ impl Sessions {
         let arrived = ArrivalSender { sender, backlog: Backlog::new(backlog::MAX_BYTES) };
         let mut sessions = Vec::from_iter(lead);
         let first_host = sessions.len();
+        // Recordings may be of the same host at different times.
+        let is_live = hosts.iter().all(|host| host.app.host.recording.is_none());
+        let joined = is_live.then(JoinedJobs::default);
+        let join = |app: &mut App| {
+            if let Some(joined) = &joined {
+                app.host.jobs.join(joined.clone());
+            }
+        };
+        sessions.iter_mut().for_each(|session| join(&mut session.app));
         for session in &mut sessions {
             let Some(source) = session.source.take() else {
                 continue;
@@ -142,6 +152,7 @@ impl Sessions {
         for host in hosts {
             let MonitoredHost { mut app, source, before, login } = host;
             app.host.set_shown(sessions.is_empty());
+            join(&mut app);
             if has_many_hosts {
                 app.host.set_reach(Reach::Outline);
             }

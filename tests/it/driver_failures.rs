@@ -51,7 +51,7 @@ fn hanging_call_makes_only_its_gpu_stale() {
     assert!(median_key_to_screen(&terminal) < KEY_TO_SCREEN);
 
     terminal.send(ENTER);
-    terminal.wait_text("GPU 0  NVIDIA H200  no answer");
+    terminal.wait_text("GPU 0 has not answered for ");
     terminal.send("q");
     fake.replace("[[gpu]]\nsm = 50\n[[gpu]]\nsm = 60\n");
     wait_gpu(&terminal, "0", &[("SM%", "50"), ("NOTE", "")]);

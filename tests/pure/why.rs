@@ -15,6 +15,9 @@ use ratatui::crossterm::event::KeyCode;
 
 use crate::memory_screen::{app, drawn, frame, key, press, view_after_keys};
 
+/// Second of the first frame.
+const FIRST: u64 = 600;
+
 /// Returns a window of 10 s that ends with the frame on the screen.
 fn window(app: &App, phase: Phase) -> PhaseWindow {
     let count = |phase, count| PhaseCount { phase, count };
@@ -97,10 +100,9 @@ fn the_process_is_sampled_while_its_screen_asks() {
 fn samples_are_requested_again_if_the_source_lost_the_request() {
     let mut app = app(false, true);
     let mut view = view_after_keys(&mut app, "b");
-    let second = app.host.frame.mono.0 / 1_000;
-    show(&mut app, second + 4, 10.0);
+    show(&mut app, FIRST + 4, 10.0);
     assert_eq!(requests(&mut view, &mut app, KeyCode::Down), []);
-    show(&mut app, second + 6, 10.0);
+    show(&mut app, FIRST + 6, 10.0);
     assert_eq!(requests(&mut view, &mut app, KeyCode::Down).len(), 1);
 }
 
@@ -116,14 +118,12 @@ fn a_process_that_cannot_be_sampled_says_why() {
 /// Feeds windows ten seconds apart, and returns the overview.
 fn overview_after(phases: &[Phase], used: f64) -> String {
     let mut app = app(false, true);
-    let first = app.host.frame.mono.0 / 1_000;
     for (i, phase) in phases.iter().enumerate() {
-        show(&mut app, first + 10 * (i as u64 + 1), used);
+        show(&mut app, FIRST + 10 * (i as u64 + 1), used);
         let sampled = window(&app, *phase);
         take(&mut app, sampled);
     }
-    let last = app.host.frame.mono.0 / 1_000;
-    show(&mut app, last + 1, used);
+    show(&mut app, FIRST + 10 * phases.len() as u64 + 1, used);
     let view = view_after_keys(&mut app, "");
     text_of(&drawn(&view, &app, 200, 50))
 }
@@ -148,9 +148,8 @@ fn overview_notes_a_cause_that_was_the_same_in_three_windows() {
 #[test]
 fn status_line_names_what_needs_a_person() {
     let mut app = app(false, true);
-    let first = app.host.frame.mono.0 / 1_000;
     for i in 1..=3 {
-        show(&mut app, first + 10 * i, 10.0);
+        show(&mut app, FIRST + 10 * i, 10.0);
         let mut sampled = window(&app, Phase::Python);
         sampled.quota_stopped = Reading::Value(Percent(35.0));
         sampled.quota = Reading::Value(Percent(200.0));

@@ -11,6 +11,7 @@ mod measurements;
 mod oom;
 mod printed_memory;
 mod printed_values;
+mod ranks;
 pub(super) mod smi;
 mod stack;
 
@@ -33,6 +34,7 @@ pub const EVIDENCE: &[&[EvidenceRule]] = &[
     smi::EVIDENCE,
     stack::EVIDENCE,
     measured::EVIDENCE,
+    ranks::EVIDENCE,
 ];
 
 /// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name, and

@@ -46,6 +46,8 @@ pub enum TextSource {
     KernelLog,
     /// A traceback in a report of the Python hook.
     Hook,
+    /// What was read from the process groups of ranks.
+    Ranks,
 }
 
 /// A signature match in a log.
@@ -248,6 +250,7 @@ impl<'a> LogReader<'a> {
             TextSource::Log => "output",
             TextSource::KernelLog => "kernel log",
             TextSource::Hook => "hook report",
+            TextSource::Ranks => "process groups",
         };
         let mut reader = Self::new(catalogue, file);
         reader.findings.source = source;

@@ -116,6 +116,8 @@ pub enum DetectedBy {
     Exit,
     Xid,
     Hook,
+    /// Process groups, read from the memory of the ranks.
+    Ranks,
     #[default]
     #[serde(other)]
     Unknown,

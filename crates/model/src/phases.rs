@@ -50,6 +50,13 @@ crate::named! {
     fn label;
 }
 
+impl Phase {
+    /// Returns true for everything about a data loader.
+    pub fn is_loader(self) -> bool {
+        matches!(self, Self::LoaderWait | Self::LoaderInline | Self::LoaderStart)
+    }
+}
+
 /// Maximum number of places in a window.
 pub const MAX_PLACES: usize = 8;
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use gputop_explain::ranks::{JobReport, JobWatch, RankObservation};
 use gputop_model::newest::Newest;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
@@ -29,6 +30,8 @@ const MAX_FRAMES: u64 = 6;
 #[derive(Debug)]
 pub struct HostStatus {
     frame: Option<Arc<Frame>>,
+    ranks: JobWatch,
+    jobs: Vec<JobReport>,
     received: Option<Instant>,
     frames: u64,
     /// Number of frames and incidents received.
@@ -42,6 +45,8 @@ impl Default for HostStatus {
     fn default() -> Self {
         Self {
             frame: None,
+            ranks: JobWatch::default(),
+            jobs: Vec::new(),
             received: None,
             frames: 0,
             updates: 0,
@@ -85,6 +90,10 @@ impl HostStatus {
         match update {
             Update::Frame(frame) => {
                 self.frame = Some(Arc::clone(frame));
+                if !frame.ranks.is_empty() || !self.jobs.is_empty() {
+                    let ranks = RankObservation::of_frame("", frame, std::iter::empty());
+                    self.jobs = self.ranks.observe(frame.mono, &ranks);
+                }
                 self.received = Some(Instant::now());
                 self.frames += 1;
                 self.updates += 1;
@@ -245,6 +254,7 @@ fn host_metrics((name, latest): &ServedHost) -> HostMetrics {
         name: name.clone(),
         state: status.state(),
         frame: status.frame.clone(),
+        jobs: status.jobs.clone(),
         incidents: status.incidents.clone(),
     }
 }

@@ -1,6 +1,7 @@
 //! The counters of a process over a time window.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 
 use gputop_model::phases::{PhaseWindow, WorkerLoad};
 use gputop_model::{Bytes, BytesPerSecond, Mono, Percent, Pid, Reading, Reason};
@@ -11,7 +12,12 @@ use gputop_peek::process::load::{
 };
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::Roots;
+/// Folders of the kernel's files.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    pub proc: PathBuf,
+    pub cgroup: PathBuf,
+}
 
 /// Number of snapshots between two searches for threads and children.
 const SEARCH_PERIOD: u32 = 5;

@@ -11,12 +11,12 @@ mod stack_phases;
 mod watched;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
 use gputop_model::{Millis, Missing, PhaseRequest, PhaseWindow, ProcessKey};
 
+pub use self::load::Roots;
 use self::watched::{BACKGROUND, SHOWN, WatchedProcess};
 
 /// Length of a window in the background, long enough for a verdict.
@@ -33,13 +33,6 @@ enum PhaseCommand {
 #[derive(Debug)]
 pub struct Phases {
     commands: Sender<PhaseCommand>,
-}
-
-/// Folders of the kernel's files.
-#[derive(Debug, Clone)]
-pub struct Roots {
-    pub proc: PathBuf,
-    pub cgroup: PathBuf,
 }
 
 impl Phases {

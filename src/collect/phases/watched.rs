@@ -14,8 +14,7 @@ use gputop_peek::process::access::Access;
 use gputop_peek::process::load::thread_state;
 use gputop_peek::python::{LockHolder, StackSampler};
 
-use super::Roots;
-use super::load::LoadHistory;
+use super::load::{LoadHistory, Roots};
 use super::random::RandomIntervals;
 use super::source_lines::SourceFiles;
 use super::stack_phases::{Place, StackPhases};

@@ -19,9 +19,10 @@ use gputop_model::holders::Quality;
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::process::without_interpreter;
 use gputop_model::scene::{FreeBlocks, Scene, SceneMap};
+use gputop_model::stack::StackTrigger;
 use gputop_model::text::visible;
 use gputop_model::{
-    Bytes, Gpu, GpuProcess, HolderClass, MegaHertz, Millis, Mono, ProcessKey, PythonStack,
+    Bytes, Gpu, GpuProcess, HolderClass, MegaHertz, Millis, Mono, ProcessKey, PythonStack, Throttle,
 };
 
 use super::lines::StyledLine;
@@ -111,12 +112,17 @@ fn on(gpu: &Gpu, at: Mono) -> String {
         format!("{}{cap} W", power.0 / 1_000)
     }));
     words.extend(gpu.temperature.get().map(|temperature| format!("{} C", temperature.0)));
-    if let Some(reasons) = gpu.throttle.value().filter(|reasons| !reasons.is_empty()) {
-        let reasons: Vec<&str> = reasons.iter().map(|reason| reason.words()).collect();
+    let throttle = gpu.throttle.value().into_iter().flatten();
+    let reasons = throttle.filter(|reason| **reason != Throttle::Idle);
+    let reasons: Vec<&str> = reasons.map(|reason| reason.words()).collect();
+    if !reasons.is_empty() {
         words.push(format!("slowed by {}", reasons.join(", ")));
     }
-    let before = seconds(at.since(gpu.at));
-    format!("GPU {} {}, {before} before: {}", gpu.index, gpu.name, words.join(", "))
+    let when = match gpu.at > at {
+        true => format!("{} later", seconds(gpu.at.since(at))),
+        false => format!("{} before", seconds(at.since(gpu.at))),
+    };
+    format!("GPU {} {}, {when}: {}", gpu.index, gpu.name, words.join(", "))
 }
 
 /// Returns the other processes on the incident's GPUs, largest first.
@@ -243,7 +249,11 @@ fn held_lines(holders: &HolderSummary, failed: Mono, others: Others) -> (String,
 fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<StyledLine> {
     let owner =
         if is_one_of_several { format!(" of PID {}", stack.process.pid) } else { String::new() };
-    let head = format!("{:<INDENT$}{}{owner}", "STACK", lag(stack.lag));
+    let when = match stack.why {
+        StackTrigger::Oom => lag(stack.lag),
+        _ => "read while the ranks waited".to_owned(),
+    };
+    let head = format!("{:<INDENT$}{when}{owner}", "STACK");
     let frames = stack.main().map_or(&[][..], |thread| &thread.frames);
     let mut lines = vec![head];
     if frames.is_empty() {

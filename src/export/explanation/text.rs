@@ -292,7 +292,8 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
         return;
     }
     let source = log_position(incident).unwrap_or_else(|| source_without_log(incident).to_owned());
-    out.push(StyledLine::plain(format!("{:<INDENT$}{source}", "LOG")));
+    let word = if incident.detected_by == DetectedBy::Ranks { "RANKS" } else { "LOG" };
+    out.push(StyledLine::plain(format!("{word:<INDENT$}{source}")));
     let blanks = " ".repeat(INDENT);
     if let Some(note) = gpu_numbers(incident) {
         out.push(StyledLine(vec![(Tone::Plain, blanks.clone()), (Tone::Dim, note)]));
@@ -329,6 +330,7 @@ fn source_without_log(incident: &Incident) -> &'static str {
     match incident.detected_by {
         DetectedBy::Hook => "exception reported by the Python hook",
         DetectedBy::Xid => "reported by the driver (NVML)",
+        DetectedBy::Ranks => "read from the process groups of the ranks",
         _ => "",
     }
 }

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use gputop_explain::ranks::{JobReport, RankRow, RankState, Verdict};
 use gputop_model::accounting::account;
 use gputop_model::gpu::{GPU_FIGURES, Value};
 use gputop_model::text::visible;
@@ -94,6 +95,8 @@ pub struct HostMetrics {
     pub state: HostState,
     /// Latest frame of the host. Its values are used only in the state [`HostState::Up`].
     pub frame: Option<Arc<Frame>>,
+    /// Distributed jobs with ranks on the host.
+    pub jobs: Vec<JobReport>,
     pub incidents: Vec<IncidentCount>,
 }
 
@@ -128,6 +131,7 @@ impl Collector for Exposition {
         write_process_info(&mut out, &hosts, &self.options.labels)?;
         let pools = hosts.iter().flat_map(|host| &host.pools);
         write_rows(&mut out, &POOL_FIGURES, pools)?;
+        write_ranks(&mut out, &hosts)?;
         write_unreadable(&mut out, &hosts)?;
         write_incidents(&mut out, &self.hosts)
     }
@@ -231,6 +235,7 @@ fn host_labels(name: Option<&String>) -> Labels<'_> {
 struct HostRows<'a> {
     labels: Labels<'a>,
     frame: &'a Frame,
+    jobs: &'a [JobReport],
     /// Responding GPUs with their labels.
     gpus: Vec<(Labels<'a>, &'a Gpu)>,
     processes: Vec<Row<'a, 2>>,
@@ -262,6 +267,7 @@ impl<'a> HostRows<'a> {
             pools: summed(pools, &shown, &POOL_FIGURES),
             labels,
             frame,
+            jobs: &host.jobs,
             gpus,
             described,
         })
@@ -417,6 +423,51 @@ fn write_process_info(
         })
     });
     out.gauge("gputop_process_info", "Description of the process", info)
+}
+
+/// Writes how long each rank has waited for others, and others for it. A rank that cannot be read has no sample.
+fn write_ranks(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
+    let seconds = |time: Millis| time.0 as f64 / 1_000.0;
+    let rows = |value: fn(&JobReport, &RankRow) -> Option<Millis>| {
+        hosts.iter().flat_map(move |host| {
+            let of_job = move |job: &JobReport| {
+                let rows = job.ranks.iter().filter_map(move |row| {
+                    let labels = [
+                        ("pid", row.process.pid.to_string().into()),
+                        ("rank", row.rank.to_string().into()),
+                    ];
+                    Some((with(&host.labels, labels), seconds(value(job, row)?)))
+                });
+                rows.collect::<Vec<_>>()
+            };
+            host.jobs.iter().flat_map(of_job)
+        })
+    };
+    let waited = |_: &JobReport, row: &RankRow| match &row.state {
+        RankState::Waits { waited, .. } => *waited,
+        RankState::Runs | RankState::HoldsUp | RankState::InsideNccl => Some(Millis(0)),
+        _ => None,
+    };
+    let stalled = |job: &JobReport, row: &RankRow| {
+        let is_named = |verdict: &&Verdict| verdict.culprits.contains(&row.rank);
+        let waits = matches!(row.state, RankState::Waits { .. });
+        let verdict = job.verdicts.iter().find(is_named).filter(|_| !waits);
+        match (&row.state, verdict) {
+            (_, Some(verdict)) => Some(verdict.waited),
+            (RankState::Runs | RankState::Waits { .. }, None) => Some(Millis(0)),
+            _ => None,
+        }
+    };
+    out.gauge(
+        "gputop_rank_wait_seconds",
+        "Time that the rank has waited in a collective for others, beyond what is usual in its job",
+        rows(waited),
+    )?;
+    out.gauge(
+        "gputop_rank_holds_up_seconds",
+        "Time that other ranks have waited for this rank",
+        rows(stalled),
+    )
 }
 
 fn write_unreadable(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {

@@ -1,6 +1,8 @@
+use gputop_explain::ranks::{Cause, JobKey};
 use gputop_model::gpu::{Field, GpuProcess, Health, RecoveryAction};
 use gputop_model::pool::{Pool, PoolStats, Pools, Sampled};
 use gputop_model::process::ProcessKey;
+use gputop_model::process_group::Work;
 use gputop_model::units::{Celsius, GpuUuid, MegaHertz, MilliWatts, Percent};
 
 use super::*;
@@ -91,6 +93,7 @@ fn written(frame: Frame, options: &Options) -> String {
         name: None,
         state: HostState::Up,
         frame: Some(Arc::new(frame)),
+        jobs: Vec::new(),
         incidents: Vec::new(),
     };
     text(vec![host], options, Format::OpenMetrics)
@@ -127,4 +130,64 @@ fn label_values_are_escaped_and_limited() {
     let line = text.lines().find(|line| line.contains("model=")).unwrap_or_default();
     assert!(line.contains(r#"model="a\"} 1^Jevil\\\\u{202e}xxx"#), "{line}");
     assert!(line.contains("x…\"}"), "{line}");
+}
+
+#[test]
+fn a_rank_that_cannot_be_read_has_no_wait() {
+    let row = |rank, state| RankRow {
+        rank,
+        host: "".into(),
+        process: ProcessKey::new(400 + rank, 7),
+        gpu: None,
+        state,
+        last: None,
+        place: None,
+    };
+    let waits =
+        RankState::Waits { ranks: vec![3], group: "0".into(), waited: Some(Millis(41_000)) };
+    let verdict = Verdict {
+        cause: Cause::Behind,
+        culprits: vec![3],
+        culprit_host: None,
+        waiting: vec![0],
+        group: "0".into(),
+        work: Work::default(),
+        since: Mono(0),
+        host: "".into(),
+        waited: Millis(41_000),
+        place: None,
+    };
+    let job = JobReport {
+        job: JobKey { store: None, host: None },
+        world_size: Some(4),
+        verdicts: vec![verdict],
+        offsets: Vec::new(),
+        ranks: vec![
+            row(0, waits),
+            row(1, RankState::Runs),
+            row(2, RankState::NotReadYet),
+            row(3, RankState::HoldsUp),
+        ],
+        stacks: Vec::new(),
+    };
+    let host = HostMetrics {
+        name: None,
+        state: HostState::Up,
+        frame: Some(Arc::new(frame(1, 0))),
+        jobs: vec![job],
+        incidents: Vec::new(),
+    };
+    let text = text(vec![host], &OPTIONS, Format::OpenMetrics);
+    let samples = |name: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        samples("gputop_rank_wait_seconds"),
+        [r#"{pid="400",rank="0"} 41"#, r#"{pid="401",rank="1"} 0"#, r#"{pid="403",rank="3"} 0"#]
+    );
+    assert_eq!(
+        samples("gputop_rank_holds_up_seconds"),
+        [r#"{pid="400",rank="0"} 0"#, r#"{pid="401",rank="1"} 0"#, r#"{pid="403",rank="3"} 41"#]
+    );
 }

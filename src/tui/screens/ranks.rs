@@ -7,7 +7,7 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 
 use super::list::{ListRow, ListScreen};
 use super::process::ProcessScreen;
-use crate::dashboard::rank_columns::{RANK_COLUMNS, RankLine, job_column};
+use crate::dashboard::rank_columns::{RANK_COLUMNS, RankLine, useless_columns};
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::table::{Column, Hidden};
 use crate::export::ranks::{groups_text, notes, text};
@@ -72,15 +72,7 @@ impl ListRow for RankLine {
     }
 
     fn hidden(rows: &[(usize, &Self)]) -> Hidden {
-        let mut hidden = Hidden::default();
-        let mut jobs = rows.iter().map(|(_, line)| &line.job);
-        let first = jobs.next();
-        if jobs.all(|job| Some(job) == first)
-            && let Some(column) = job_column()
-        {
-            hidden.hide(column);
-        }
-        hidden
+        useless_columns(rows.iter().map(|(_, line)| *line))
     }
 }
 

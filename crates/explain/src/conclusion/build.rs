@@ -94,6 +94,7 @@ pub(super) fn incident(
 fn detected_by(log: &LogFindings) -> DetectedBy {
     match log.source {
         TextSource::Hook => DetectedBy::Hook,
+        TextSource::Ranks => DetectedBy::Ranks,
         TextSource::Log | TextSource::KernelLog => DetectedBy::Log,
     }
 }
@@ -107,7 +108,7 @@ fn location(
     let (first_line, last_line) = match log.source {
         TextSource::Log => lines.into_inner(),
         TextSource::KernelLog => (0, 0),
-        TextSource::Hook => return None,
+        TextSource::Hook | TextSource::Ranks => return None,
     };
     Some(LogLocation { file: log.file.clone(), first_line, last_line, rank })
 }

@@ -27,6 +27,7 @@ use gputop_model::units::{Bytes, GpuUuid, Mono};
 use super::figures::OomFigures;
 use super::group::Group;
 use super::process_info::ProcessInfo;
+use super::stall::{self, Stall};
 use super::windows::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW};
 use super::{free_blocks, scene};
 use crate::catalogue::Catalogue;
@@ -80,6 +81,8 @@ pub struct LiveCase {
     lost: Option<GpuUuid>,
     /// GPU that could not replace a defective memory row, if that is the failure.
     remap_failed: Option<GpuUuid>,
+    /// The job's ranks that wait for each other, at the newest look.
+    stall: Option<Stall>,
     scene: Arc<Scene>,
     /// Memory of the observations, without the scene.
     bytes: usize,
@@ -161,6 +164,7 @@ impl LiveCase {
             xids: Vec::new(),
             lost: None,
             remap_failed: None,
+            stall: None,
             bytes: 0,
             findings_bytes: 0,
             scene_bytes: 0,
@@ -379,6 +383,23 @@ impl LiveCase {
         true
     }
 
+    /// Sets the newest look at ranks that wait for each other.
+    pub fn take_stall(&mut self, stall: Stall, now: Mono) {
+        self.last = self.last.max(now);
+        let member = self.members.entry(stall.process).or_default();
+        member.last = member.last.max(now);
+        if let Some(stack) = &stall.stack {
+            Arc::make_mut(&mut self.scene).take_stack(PythonStack::clone(stack));
+        }
+        self.stall = Some(stall);
+    }
+
+    /// Returns true if the process is a rank of a job that stalls.
+    pub fn stalls(&self, process: Option<ProcessKey>) -> bool {
+        let is_rank = |stall: &Stall| process.is_some_and(|key| stall.ranks.contains(&key));
+        self.stall.as_ref().is_some_and(is_rank)
+    }
+
     pub fn stack(&mut self, stack: &PythonStack) {
         let Some(member) = self.members.get_mut(&stack.process) else {
             return;
@@ -484,7 +505,9 @@ impl LiveCase {
         facts: ProcessFacts<'_>,
         gpus: &[Gpu],
     ) -> Option<Incident> {
-        let mut logs = Vec::new();
+        // First, because a timeout follows from it.
+        let stall = self.stall.iter().map(|stall| stall.findings(catalogue));
+        let mut logs: Vec<LogFindings> = stall.collect();
         for (key, member) in &self.members {
             logs.extend(member.findings(catalogue, *key, facts));
         }
@@ -586,6 +609,13 @@ impl LiveCase {
     }
 
     fn severity(&self, incident: &Incident, now: Mono) -> Severity {
+        if incident.id == stall::CARD {
+            let is_fatal = |one: &Incident| one.severity == Severity::Fatal;
+            return match incident.secondary.iter().any(is_fatal) {
+                true => Severity::Fatal,
+                false => Severity::Note,
+            };
+        }
         let failed = || self.members.values().filter(|m| m.ooms.is_some());
         if incident.family != "oom" || failed().next().is_none() {
             return incident.severity;

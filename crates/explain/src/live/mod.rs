@@ -19,6 +19,7 @@ mod group;
 mod process_info;
 mod recent_history;
 mod scene;
+mod stall;
 #[cfg(test)]
 mod tests;
 mod unmatched_xid;
@@ -38,13 +39,14 @@ use gputop_model::newest::Newest;
 use gputop_model::pool::FailureMap;
 use gputop_model::process::ProcessKey;
 use gputop_model::stack::{PythonStack, StackTrigger};
-use gputop_model::units::{GpuUuid, Millis, Mono};
+use gputop_model::units::{GpuUuid, Millis, Mono, UnixMillis};
 
 use self::case::LiveCase;
 pub use self::case::SourceReader;
 use self::group::Group;
 use self::process_info::ProcessInfo;
 use self::recent_history::RecentHistory;
+use self::stall::{Stall, StallWatch};
 use self::windows::{EXIT_WINDOW, OTHER_RANKS_TIMEOUT, SAME_FAILURE_WINDOW};
 use super::catalogue::Catalogue;
 
@@ -84,6 +86,7 @@ pub struct Observer {
     lost: Vec<Event>,
     /// GPUs with a failed row remap for which an incident was reported.
     remap_failed: Vec<GpuUuid>,
+    stalls: StallWatch,
     /// Latest reading of the memory holders of each process, most recently read process last.
     holders: Newest<Arc<HolderSummary>>,
     now: Mono,
@@ -101,6 +104,7 @@ impl Default for Observer {
             cases: Vec::new(),
             lost: Vec::new(),
             remap_failed: Vec::new(),
+            stalls: StallWatch::default(),
             holders: Newest::new(MAX_HOLDERS, MAX_HOLDERS_BYTES),
             now: Mono(0),
         }
@@ -158,6 +162,9 @@ impl Observer {
             settled.into_iter().filter_map(|i| self.conclude(i)).collect();
         revisions.extend(self.lost_gpus(frame));
         revisions.extend(self.failed_remaps(frame));
+        for stall in self.stalls.frame(&self.hello.host, frame) {
+            revisions.extend(self.stalled(frame, stall));
+        }
         self.cases.retain(|case| !case.is_over(now));
         revisions
     }
@@ -216,6 +223,24 @@ impl Observer {
             records.extend(self.gpu_failure(&event));
         }
         records
+    }
+
+    /// Adds a stall to the case of its job. It is the same case for each gputop on this host, because it begins when the
+    /// ranks began to wait.
+    fn stalled(&mut self, frame: &Frame, stall: Stall) -> Option<Record> {
+        let waited = frame.mono.since(stall.since).0;
+        let event = Event {
+            boot_id: self.hello.boot_id.clone(),
+            time: UnixMillis(frame.time.0.saturating_sub(waited.cast_signed())),
+            mono: stall.since,
+            process: Some(stall.process),
+            ..Event::default()
+        };
+        let index = self.case_of(&event);
+        self.set_scene(index, &event);
+        let is_news = stall.is_news;
+        self.cases[index].take_stall(stall, self.now);
+        is_news.then(|| self.conclude(index)).flatten()
     }
 
     /// Adds the failure of a GPU to a case.
@@ -352,6 +377,7 @@ impl Observer {
             return self.event(&event);
         }
         self.now = self.now.max(event.mono);
+        self.stalls.event(event);
         if let Observation::Health(change) = &event.observation {
             self.lost.retain(|lost| lost.gpu != event.gpu);
             if change.state == HealthState::Lost && self.lost.len() < MAX_LOST {
@@ -401,7 +427,7 @@ impl Observer {
         let group = self.group(event);
         let is_match = |case: &LiveCase| {
             let quiet = event.mono.since(case.last_at());
-            case.group() == &group
+            (case.group() == &group || case.stalls(event.process))
                 && (quiet <= SAME_FAILURE_WINDOW
                     || (case.is_fatal_for_others(event) && quiet <= OTHER_RANKS_TIMEOUT))
         };

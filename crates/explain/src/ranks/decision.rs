@@ -3,6 +3,7 @@
 //! Silence is better than a wrong name: if two explanations fit, no rank is named.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gputop_model::process_group::Work;
 use gputop_model::text::visible;
@@ -338,6 +339,7 @@ impl Decision<'_> {
         culprits.extend(&candidate.absent);
         Some(Verdict {
             cause: candidate.cause.clone(),
+            culprit_host: self.host_of_only(&candidate.culprits, &culprits),
             culprits,
             waiting: self.view.numbers(waiting),
             group: self.view.groups[candidate.group].label.clone(),
@@ -347,6 +349,12 @@ impl Decision<'_> {
             waited: longest.waited,
             place: self.place(candidate, longest.waited),
         })
+    }
+
+    /// Returns the host of the only culprit, if that is not obvious.
+    fn host_of_only(&self, indices: &[RankIndex], culprits: &[u32]) -> Option<Arc<str>> {
+        let ([index], [_]) = (indices, culprits) else { return None };
+        (self.view.hosts > 1).then(|| self.view.ranks[*index].track.host.clone())
     }
 
     /// Returns the first collective of the group that waits, with its operation if any rank knows it.

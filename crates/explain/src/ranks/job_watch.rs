@@ -47,7 +47,11 @@ struct JobMembers<'a> {
 impl JobWatch {
     /// Returns a report for each job. `ranks` are all processes that may be ranks, at one time; `now` is a clock of the
     /// caller, which is not compared with any time in `ranks`.
-    pub fn observe(&mut self, now: Mono, ranks: &[RankObservation]) -> Vec<JobReport> {
+    pub fn observe<'a>(
+        &mut self,
+        now: Mono,
+        ranks: impl IntoIterator<Item = &'a RankObservation>,
+    ) -> Vec<JobReport> {
         let mut seen = BTreeSet::new();
         for observation in ranks {
             let key = (observation.host.clone(), observation.reading.process);

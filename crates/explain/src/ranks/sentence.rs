@@ -140,8 +140,11 @@ impl Verdict {
             return write!(f, " for {}: ", self.age());
         }
         let (who, holds) = (RankList(&self.culprits), self.choose("holds up", "hold up"));
-        let waiting = Ranks(&self.waiting);
-        write!(f, "{who} {holds} {waiting} for {}: ", self.age())
+        write!(f, "{who}")?;
+        if let Some(host) = &self.culprit_host {
+            write!(f, " on {}", Bounded(host))?;
+        }
+        write!(f, " {holds} {} for {}: ", Ranks(&self.waiting), self.age())
     }
 
     fn wait_for(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -15,6 +15,8 @@ pub struct Verdict {
     pub cause: Cause,
     /// Ranks that the others wait for, or that differ from the others, in ascending order. Empty if no rank can be named.
     pub culprits: Vec<u32>,
+    /// Host of the only culprit, if the job has ranks on several of the observed hosts.
+    pub culprit_host: Option<Arc<str>>,
     /// Ranks that wait, directly or for a rank that waits itself, in ascending order.
     pub waiting: Vec<u32>,
     /// Label of the group in which the ranks wait directly for the culprits.

@@ -65,6 +65,8 @@ pub struct Activity {
     /// Predicate for one rank and for several ranks.
     pub singular: String,
     pub plural: String,
+    /// Phase of the rank.
+    pub phase: Phase,
     /// True if the main thread waits for neither a GPU nor another rank, whatever works are pending.
     pub is_cpu_only: bool,
 }
@@ -179,6 +181,7 @@ impl FrameRule {
         let activity = (!text.one.is_empty()).then_some(Activity {
             singular: text.one,
             plural: text.several,
+            phase: text.phase,
             is_cpu_only: text.cpu_only,
         });
         Self {

@@ -1,12 +1,13 @@
 //! The numbers of calls of a group, and where they are in torch 2.4 and later.
 //!
 //! ```text
-//! seqCollective_, seqP2P_, op_id_, [an exception pointer up to 2.7,] local_id_, … pgStatus_
+//! seqCollective_, seqP2P_, op_id_, [an exception pointer up to 2.7,] local_id_, logPrefix_, … pgStatus_
 //! ```
 //!
 //! Their distance to the status differs by release. An unused group alone fits several distances, because its numbers are
 //! 0: in torch 2.14, local_id_ is where torch 2.13 has a counter. So all groups of a process decide together, and only
-//! if a single distance fits.
+//! if a single distance fits. In a program with its heap at low addresses, such as Ubuntu's Python, a pointer can pass for
+//! a counter too.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -35,6 +36,8 @@ impl Distance {
 
 /// Maximum number of groups that a process creates.
 const MAX_LOCAL_ID: u64 = 1 << 16;
+/// No object has a lower address.
+const MIN_ADDRESS: u64 = 1 << 16;
 /// Number of operations by which a coalesced call may lag behind.
 const MAX_LAG: u64 = 4;
 
@@ -73,7 +76,9 @@ impl Sample<'_> {
         let (called, called_p2p, operations) = (word(0)?, word(8)?, word(16)?);
         let local_id = word(distance.local_id)?;
         let is_count = |count: u64| count <= MAX_SEQ.unsigned_abs();
-        let is_valid = [called, called_p2p, operations].into_iter().all(is_count)
+        let exception = (distance.local_id > 24).then(|| word(24)).flatten().unwrap_or(0);
+        let is_valid = (exception == 0 || exception >= MIN_ADDRESS)
+            && [called, called_p2p, operations].into_iter().all(is_count)
             && local_id <= MAX_LOCAL_ID
             && called + called_p2p <= operations + MAX_LAG
             && called.max(called_p2p) >= self.enqueued;
@@ -99,4 +104,30 @@ fn fitting_counters(groups: &[Sample<'_>], distance: Distance) -> Option<Vec<Cou
     let counters = counters?;
     let local_ids: HashSet<u64> = counters.iter().map(|group| group.local_id).collect();
     (local_ids.len() == groups.len()).then_some(counters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Offset of the status in the words below.
+    const STATUS: usize = 80;
+
+    /// Returns the words before the status of torch 2.8 to 2.13. The text of `logPrefix_` is in a heap at low addresses.
+    fn words(called: u64, local_id: u64, log_prefix: u64) -> Vec<u8> {
+        let text = 0x2a3b_4c50 + local_id * 64;
+        let words = [called, 0, called, local_id, text, log_prefix, log_prefix, 0, 0, 8, 0, 0];
+        words.into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn sample((words, enqueued): &(Vec<u8>, u64)) -> Sample<'_> {
+        Sample { object: View(words), status: STATUS, enqueued: *enqueued }
+    }
+
+    #[test]
+    fn the_length_of_a_text_on_a_low_heap_is_no_counter() {
+        let groups = [(words(100, 0, 47), 100), (words(99, 1, 40), 99), (words(0, 2, 42), 0)];
+        let samples: Vec<_> = groups.iter().map(sample).collect();
+        assert_eq!(find_distance(&samples), Some(Distance { before_status: 80, local_id: 24 }));
+    }
 }

@@ -391,7 +391,8 @@ fn a_job_may_have_several_hosts() {
         let ranks = one_behind(4, 2).into_iter().zip(hosts);
         ranks.map(|(rank, host)| rank.host(host).store(store)).collect()
     };
-    let expected = "rank 2 holds up 3 ranks for 41 s: it has not come to ALLREDUCE #30 in group dp";
+    let expected =
+        "rank 2 on node2 holds up 3 ranks for 41 s: it has not come to ALLREDUCE #30 in group dp";
     assert_eq!(say(&split("10.0.0.1:29500")), [expected]);
     // The clocks of the hosts differ by years.
     let mut watch = JobWatch::default();

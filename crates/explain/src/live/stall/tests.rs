@@ -1,0 +1,154 @@
+//! Four ranks of one launcher. Rank 3 waits for its data loader, the others for rank 3.
+
+use std::sync::Arc;
+
+use gputop_model::event::{Event, LogExcerpt, Observation};
+use gputop_model::frame::{Frame, ProcessList};
+use gputop_model::host::Hello;
+use gputop_model::incident::{DetectedBy, Severity, Verdict};
+use gputop_model::incident_record::Record;
+use gputop_model::process::{Parent, Process, ProcessKey};
+use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
+use gputop_model::stack::{PythonStack, StackFrame, StackThread};
+use gputop_model::units::{Mono, Pid, UnixMillis};
+
+use super::super::Observer;
+
+const START: u64 = 1_000_000;
+
+fn key(rank: u32) -> ProcessKey {
+    ProcessKey::new(400 + rank, 5_000)
+}
+
+/// Returns a frame `second` seconds after the ranks began to wait.
+fn frame(second: u64, is_waiting: bool) -> Arc<Frame> {
+    let process = |rank| Process {
+        key: key(rank),
+        rank: rank.into(),
+        parent: Some(Parent { pid: Pid(390), ..Parent::default() }),
+        command: "python train.py".to_owned().into(),
+        ..Process::default()
+    };
+    let list = Arc::new((0..4).map(process).collect());
+    Arc::new(Frame {
+        mono: Mono(START + second * 1_000),
+        time: UnixMillis(1_800_000_000_000 + (second * 1_000).cast_signed()),
+        processes: Some(ProcessList { list, ..ProcessList::default() }),
+        ranks: Arc::new((0..4).map(|rank| reading(rank, second, is_waiting)).collect()),
+        ..Frame::default()
+    })
+}
+
+fn reading(rank: u32, second: u64, is_waiting: bool) -> RankReading {
+    let work = |seq| Work { seq, operation: "ALLREDUCE".into(), ..Work::default() };
+    // While no rank waits, each has called one more collective at each look.
+    let called = if is_waiting { 29 + u64::from(rank != 3) } else { 29 + second };
+    let pending = PendingWork { work: work(30), called_ns: START * 1_000_000 };
+    let is_pending = is_waiting && rank != 3;
+    let frames =
+        [("__next__", "/usr/lib/torch/utils/data/dataloader.py", 1_445), ("main", "train.py", 37)];
+    let frames = frames.map(|(function, file, line)| StackFrame {
+        function: function.into(),
+        file: file.into(),
+        line,
+    });
+    let main = StackThread { is_main: true, frames: frames.into(), ..StackThread::default() };
+    let stack = PythonStack {
+        process: key(rank),
+        at: Mono(START + second * 1_000),
+        threads: vec![main],
+        ..PythonStack::default()
+    };
+    RankReading {
+        process: key(rank),
+        at: Mono(START + second * 1_000),
+        store: Some("127.0.0.1:29500".into()),
+        rank: Some(rank),
+        world_size: Some(4),
+        groups: vec![ProcessGroup {
+            name: "0".into(),
+            description: "default_pg".into(),
+            rank,
+            size: 4,
+            called: called.into(),
+            called_p2p: 0.into(),
+            enqueued: Some(work(called)),
+            completed: Some(work(if is_waiting { 29 } else { called })),
+            pending: if is_pending { vec![pending] } else { Vec::new() }.into(),
+            ..ProcessGroup::default()
+        }]
+        .into(),
+        stack: (rank == 3).then(|| stack.into()),
+    }
+}
+
+/// Returns an observer and the records of the first `seconds` of waiting.
+fn wait(seconds: u64) -> (Observer, Vec<Record>) {
+    let mut observer = Observer::default();
+    observer.hello(Arc::new(Hello {
+        boot_id: "boot".into(),
+        host: "node1".into(),
+        ..Hello::default()
+    }));
+    let records = (0..=seconds).flat_map(|second| observer.frame(&frame(second, true))).collect();
+    (observer, records)
+}
+
+#[test]
+fn a_wait_of_a_minute_is_an_incident_of_the_rank_that_holds_up_the_others() {
+    let (_, records) = wait(59);
+    assert_eq!(records, []);
+    let (_, records) = wait(119);
+    let [record] = &records[..] else { panic!("{} records", records.len()) };
+    let incident = &record.incident;
+    assert_eq!(
+        incident.title,
+        "Rank 3 holds up 3 ranks for 60 s: it waits for its data loader (train.py:37)."
+    );
+    assert_eq!((incident.severity, incident.detected_by), (Severity::Note, DetectedBy::Ranks));
+    assert_eq!((record.key.process, record.key.first), (Some(key(3)), Mono(START)));
+    assert_eq!((incident.fields.rank, incident.fields.pid), (Some(3), Some(Pid(403))));
+    let causes: Vec<_> = incident.causes.iter().map(|c| (c.id.as_str(), c.verdict)).collect();
+    assert_eq!(causes, [("loader", Verdict::Likely)]);
+    assert!(incident.fixes[0].change.starts_with("DataLoader("), "{:#?}", incident.fixes);
+    assert_eq!(incident.quote.text, "rank 3 is in __next__ < main");
+}
+
+/// A stall is one incident, which is brought up to date less and less often.
+#[test]
+fn a_long_stall_is_reported_again_when_it_has_doubled() {
+    let (mut observer, records) = wait(1_000);
+    let titles = records.iter().map(|record| record.incident.title.as_str());
+    let times: Vec<_> = titles.filter_map(|title| title.split(['s', ':']).nth(2)).collect();
+    assert_eq!(records.len(), 5, "{times:?}");
+    assert!(records.iter().all(|record| record.key == records[0].key));
+    // The job goes on, and stalls again.
+    let mut later = Vec::new();
+    for second in 1_001..1_060 {
+        later.extend(observer.frame(&frame(second, false)));
+    }
+    assert!(later.iter().all(|record| record.key == records[0].key), "{later:#?}");
+}
+
+#[test]
+fn the_timeout_that_follows_names_the_rank_that_the_others_waited_for() {
+    let (mut observer, before) = wait(600);
+    let excerpt = LogExcerpt {
+        text: "[rank0]:[E1104 09:41:20.118372655 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=30, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600043 milliseconds before timing out.\n".into(),
+        ..LogExcerpt::default()
+    };
+    let records = observer.event(&Event {
+        boot_id: "boot".into(),
+        mono: Mono(START + 600_500),
+        process: Some(key(0)),
+        observation: Observation::Log(Box::new(excerpt)),
+        ..Event::default()
+    });
+    let [record] = &records[..] else { panic!("{} records", records.len()) };
+    assert_eq!(record.key, before[0].key);
+    let incident = &record.incident;
+    assert_eq!((incident.id.as_str(), incident.severity), (super::CARD, Severity::Fatal));
+    assert!(incident.title.contains("it waits for its data loader"), "{}", incident.title);
+    let then: Vec<_> = incident.secondary.iter().map(|one| one.headline.as_str()).collect();
+    assert_eq!(then, ["COLLECTIVE TIMEOUT"]);
+}
