@@ -217,9 +217,12 @@ impl HostState {
         }
     }
 
-    /// Returns true if the window of a process is recent.
-    pub fn is_sampled(&self, process: ProcessKey) -> bool {
-        let window = self.why.window(process).and_then(|window| window.as_ref().ok());
-        window.is_some_and(|window| self.frame.mono.since(window.at) < MAX_AGE)
+    /// Returns true if no recent window of a process has arrived, and no reason why there is none.
+    pub fn awaits_samples(&self, process: ProcessKey) -> bool {
+        match self.why.window(process) {
+            Some(Ok(window)) => self.frame.mono.since(window.at) >= MAX_AGE,
+            Some(Err(_)) => false,
+            None => true,
+        }
     }
 }

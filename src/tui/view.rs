@@ -653,7 +653,7 @@ impl View {
         let now = app.host.frame.mono;
         let (requested, at) = self.sampled;
         let is_due = now.since(at) >= RESEND_INTERVAL;
-        let is_lost = is_due && wanted.is_some_and(|process| !app.host.is_sampled(process));
+        let is_lost = is_due && wanted.is_some_and(|process| app.host.awaits_samples(process));
         if wanted == requested && !is_lost {
             return None;
         }

@@ -100,9 +100,9 @@ fn the_process_is_sampled_while_its_screen_asks() {
 fn samples_are_requested_again_if_the_source_lost_the_request() {
     let mut app = app(false, true);
     let mut view = view_after_keys(&mut app, "b");
-    show(&mut app, FIRST + 4, 10.0);
+    show(&mut app, FIRST + 3, 10.0);
     assert_eq!(requests(&mut view, &mut app, KeyCode::Down), []);
-    show(&mut app, FIRST + 6, 10.0);
+    show(&mut app, FIRST + 7, 10.0);
     assert_eq!(requests(&mut view, &mut app, KeyCode::Down).len(), 1);
 }
 

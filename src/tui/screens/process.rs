@@ -571,7 +571,11 @@ impl Screen for ProcessScreen {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        action != Action::Why || app.host.incident_of(self.id.key).is_some()
+        match action {
+            Action::Why => app.host.incident_of(self.id.key).is_some(),
+            Action::Slow => self.exited_at(app).is_none(),
+            _ => true,
+        }
     }
 
     fn footer(&self) -> &'static [Action] {
