@@ -58,7 +58,7 @@ const RULES: &[Rule] = &[
     // Prints snapshots.
     Rule { place: "export/snapshot", may: &["export", "gputop_allocator"] },
     // Computes the largest request that each pool can serve.
-    Rule { place: "export/metrics", may: &["export", "gputop_allocator"] },
+    Rule { place: "export/metrics", may: &["export", "gputop_allocator", "gputop_explain::ranks"] },
     // Prints the summary of a recording.
     Rule { place: "export/summary", may: &["export", "summary"] },
     // Prints a history replayed under other settings.
