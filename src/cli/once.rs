@@ -171,12 +171,12 @@ async fn sample(
 }
 
 /// Returns true if a frame is complete. On a host with GPUs, this is the second frame, because rates need two, once all
-/// GPUs have answered: a GPU may need seconds to wake. On a host without GPUs, it is the first.
+/// GPUs have answered and the processes were read: a GPU may need seconds to wake. On a host without GPUs, it is the first.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
         return dashboard::why_no_gpus(frame).is_some();
     }
-    if !frame.gpus.iter().all(Gpu::has_answered) {
+    if !frame.gpus.iter().all(Gpu::has_answered) || frame.has_unread_processes() {
         return false;
     }
     let is_waiting = frame
@@ -201,4 +201,25 @@ pub(super) fn width() -> u16 {
     let width = size.map(|(width, _)| width).filter(|width| *width > 0);
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     width.or_else(columns).map_or(160, |width: u16| width.clamp(60, 1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use gputop_model::frame::ProcessList;
+    use gputop_model::{GpuProcess, Mono};
+
+    use super::*;
+
+    #[test]
+    fn listed_processes_are_awaited_however_many_frames_come_before() {
+        let mut gpu = Gpu { processes: vec![GpuProcess::default()].into(), ..Gpu::default() };
+        gpu.health.state = gputop_model::HealthState::Answering;
+        gpu.at = Mono(1);
+        let mut frame = Frame { gpus: vec![gpu], ..Frame::default() };
+        frame.processes = Some(ProcessList::default());
+        assert!(frame.gpus[0].has_answered());
+        assert!(!is_complete(&frame, 100));
+        frame.processes = Some(ProcessList { at: Mono(1), ..ProcessList::default() });
+        assert!(is_complete(&frame, 100));
+    }
 }

@@ -420,6 +420,11 @@ impl ProcessRow {
     }
 
     fn why_no_facts(&self) -> Missing {
+        if let RowOrigin::Listed { frame, .. } = &self.origin
+            && frame.has_unread_processes()
+        {
+            return Missing::new(Reason::NotRead, "the processes of this host are not read yet");
+        }
         Missing::new(
             Reason::Gone,
             "process not visible: it is in another PID namespace, or has just exited",
@@ -475,6 +480,7 @@ impl ProcessRow {
             Some(_) if has_part(UnattributedCause::OutsideContainer) => "outside this container",
             Some(_) if has_part(UnattributedCause::OutsideWsl) => "outside WSL",
             Some(why) if why.reason == Reason::Gone => "no such process",
+            Some(why) if why.reason == Reason::NotRead => "not read yet",
             _ => "unknown",
         }
     }

@@ -77,6 +77,13 @@ impl Frame {
         pools.map(|pool| (pool.process, pool.ordinal)).collect()
     }
 
+    /// Returns true if the driver lists processes, and the kernel has not been asked about any yet.
+    pub fn has_unread_processes(&self) -> bool {
+        let is_unread = self.processes.as_ref().is_some_and(|processes| processes.at == Mono(0));
+        let mut lists = self.gpus.iter().filter_map(|gpu| gpu.processes.value());
+        is_unread && lists.any(|list| !list.is_empty())
+    }
+
     pub fn process(&self, key: ProcessKey) -> Option<&Process> {
         let list = &self.processes.as_ref()?.list;
         let at = list.binary_search_by_key(&key.pid, |p| p.key.pid).ok()?;
