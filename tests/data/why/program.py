@@ -45,28 +45,28 @@ def work(seconds):
     return total
 
 
-def train():
+def train(seconds=0.012):
     with phase("python"):
-        work(0.012)
+        work(seconds)
 
 
 def decode():
     return work(0.05)
 
 
-def load(iterator, name):
+def load(iterator, name, seconds):
     while True:
         with phase(name):
             iterator.__next__()
-        train()
+        train(seconds)
 
 
 def loader():
-    load(_MultiProcessingDataLoaderIter(decode, 2), "loader_wait")
+    load(_MultiProcessingDataLoaderIter(decode, 2), "loader_wait", 0.003)
 
 
 def inline():
-    load(_SingleProcessDataLoaderIter(decode), "loader_inline")
+    load(_SingleProcessDataLoaderIter(decode), "loader_inline", 0.012)
 
 
 def checkpoint():

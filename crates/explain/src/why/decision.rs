@@ -88,6 +88,12 @@ impl Signals<'_> {
         gil.map_or(0.0, |gil| Share::new(gil.others, gil.samples).value())
     }
 
+    /// Returns true if other threads use a core, or of a crowded host much more than the driving thread.
+    fn do_others_work(&self) -> bool {
+        let others = percent(&self.window.other_cpu);
+        others >= 0.3 || others >= 0.1 && others >= 2.0 * percent(&self.window.thread.cpu)
+    }
+
     /// Returns true if the kernels of NCCL wait: the GPU runs one all the time that neither computes nor moves data.
     fn is_nccl_waiting(&self) -> bool {
         let Some(gpu) = self.gpu else { return false };
@@ -162,7 +168,7 @@ impl Signals<'_> {
         if percent(&self.window.quota_stopped) >= 0.1 {
             return Some(Cause::CpuQuota);
         }
-        if self.gil_others() >= 0.5 && percent(&self.window.other_cpu) >= 0.3 {
+        if self.gil_others() >= 0.5 && self.do_others_work() {
             return Some(Cause::GlobalLock);
         }
         let work = [OWN_WORK, &[Phase::Sync, Phase::Native]].concat();
