@@ -6,7 +6,8 @@ The file is created for the first report:
 
     process     facts about this process; the first line of every file
     oom         PyTorch's allocator ran out of memory: its state at that instant, and the position in the program
-    exception   an uncaught exception, with its traceback as Python prints it
+    exception   an uncaught exception, with its traceback as Python prints it and, if memory ran out, the statistics of
+                JAX, TensorFlow and CuPy
     trace       the allocation trace of the last `oom` has been written
 
 A separate file of one page is overwritten once a second:
@@ -494,7 +495,15 @@ def _note_exception(kind, value, trace, where):
         found.update(place)
     found["thread"] = _thread_name()
     found["traceback"] = _quietly(_traceback, kind, value, trace) or ""
+    if where != "cell" and _quietly(_is_out_of_memory, kind, found["message"]):
+        # The traceback keeps the arrays of the failed functions alive.
+        found["allocators"] = _quietly(_statistics_now) or []
     _spool.write("exception", found, _MAX_BYTES_WITH_EXCEPTION)
+
+
+def _is_out_of_memory(kind, message):
+    words = ("RESOURCE_EXHAUSTED", "out of memory", "OOM when allocating")
+    return "OutOfMemory" in kind.__name__ or any(word.lower() in message.lower() for word in words)
 
 
 def _type_name(kind):
@@ -761,6 +770,16 @@ def _statistics_page(found):
         if len(data) < _PAGE:
             return data.ljust(_PAGE - 1) + b"\n"
         found = found[:-1]
+
+
+def _statistics_now():
+    """Returns the statistics of JAX, TensorFlow and CuPy, unless the thread that writes them is stuck."""
+    if _query_lock is None or not _query_lock.acquire(timeout=0.5):
+        return []
+    try:
+        return [found for found in _all_statistics() if found["framework"] != "torch"]
+    finally:
+        _query_lock.release()
 
 
 def _all_statistics():

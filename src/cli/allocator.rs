@@ -1,4 +1,4 @@
-//! `gputop allocator PID`: prints the state of PyTorch's caching allocator, and of the pools of JAX and TensorFlow, in a
+//! `gputop allocator PID`: prints the state of PyTorch's caching allocator, and of the pools of JAX, TensorFlow and CuPy, in a
 //! process, read without stopping the process. If the process has the Python hook, it also prints the pools that it reports.
 //!
 //! With `--pause`, the memory map is read while the process is paused, because the allocator of a very busy program
@@ -18,10 +18,10 @@ use color_eyre::eyre::WrapErr;
 use gputop_allocator::fits::{FitConditions, Fits};
 use gputop_allocator::fragmentation::{Bucket, Fragmentation};
 use gputop_model::frame::SCHEMA;
-use gputop_model::reported_pool::PoolSource;
+use gputop_model::reported_pool::{PoolSource, other_allocator};
 use gputop_model::{
-    Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading, ReportedPool,
-    Segment,
+    Allocator, Block, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, ProcessKey, Reading,
+    ReportedPool, Segment,
 };
 use gputop_peek::bfc::{self, FoundPools, VtableCache};
 use gputop_peek::memory::MemoryError;
@@ -40,7 +40,7 @@ use crate::collect::process::pool_conf_of;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Process that uses PyTorch, JAX or TensorFlow on a GPU, or CuPy under `gputop run`
+    /// Process that uses PyTorch, JAX, TensorFlow or CuPy on a GPU
     pid: u32,
     /// List all blocks of all segments
     #[arg(long)]
@@ -71,9 +71,12 @@ struct AllocatorDocument {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "reported_pools")]
     pinned_host_pools: Vec<ReportedPool>,
-    /// Regions and chunks of the pools of JAX and TensorFlow. Read only for `--blocks`.
+    /// Regions and chunks of the pools of JAX and TensorFlow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     chunk_maps: Vec<ChunkMapDocument>,
+    /// Live allocations of JAX in the CUDA driver's pools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    live_allocations: Vec<AllocationsDocument>,
     /// Details of the pauses. Set only with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
@@ -83,7 +86,56 @@ struct AllocatorDocument {
 struct ChunkMapDocument {
     /// Name that the framework gave the pool: `GPU_0_bfc`.
     name: String,
+    #[serde(skip)]
+    place: bfc::Place,
+    /// Bytes by which chunks in use are larger than requested.
+    rounding_bytes: Reading<Bytes>,
+    /// Largest request that the pool can serve without growing.
+    fits: Reading<Bytes>,
+    free_histogram: Vec<Bucket>,
+    /// Regions, with their chunks if `--blocks` was given.
     segments: Reading<Vec<Segment>>,
+}
+
+/// Allocations in a pool that the CUDA driver manages.
+#[derive(Debug, Serialize)]
+struct AllocationsDocument {
+    ordinal: u32,
+    count: Reading<u64>,
+    largest_bytes: Reading<Bytes>,
+}
+
+impl AllocationsDocument {
+    fn new(pool: &bfc::AsyncPool, memory: &Live) -> Self {
+        let live = pool.allocations(memory).map_err(bfc::Failure::from);
+        let live = live.and_then(|live| live.ok_or(bfc::Failure::Busy));
+        let live: Reading<Vec<(u64, u64)>> = live.map_err(|failure| failure.missing()).into();
+        Self {
+            ordinal: pool.ordinal,
+            count: live.clone().map(|live| live.len() as u64),
+            largest_bytes: live
+                .map(|live| Bytes(live.into_iter().map(|(_, size)| size).max().unwrap_or(0))),
+        }
+    }
+}
+
+impl ChunkMapDocument {
+    fn new(allocator: &bfc::Allocator, map: Result<PoolMap, bfc::Failure>, blocks: bool) -> Self {
+        let map = Reading::from(map.map_err(|failure| failure.missing()));
+        let found = map.value().map(Fragmentation::of);
+        let conditions = FitConditions::default();
+        let fits = map.clone().map(|map| Fits::of_map(&map, &conditions).cache.unwrap_or_default());
+        let rounding = map.clone().map(|map| Fragmentation::of(&map).rounding);
+        Self {
+            name: allocator.name.clone(),
+            place: allocator.place,
+            rounding_bytes: rounding,
+            fits,
+            free_histogram: found.unwrap_or_default().histogram,
+            segments: map
+                .map(|map| if blocks { map.segments } else { without_blocks(map.segments) }),
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Clone, Copy, Default)]
@@ -146,14 +198,22 @@ pub fn run(args: &Args) -> Result<u8> {
         Err(failure) => (unreadable(pid, &failure), exit_code(&failure)),
     };
     let read = read_others(proc_root, pid, args.blocks);
-    if let (Reading::Missing(why), Err(failure)) = (&mut document.devices, &read)
+    let why_no_pool = match &read {
+        Err(bfc::Failure::NotLoaded) => None,
+        Err(failure) => Some(failure.clone()),
+        Ok((pools, ..)) => {
+            let host = pools.pinned_host.first().filter(|_| pools.gpu.is_empty());
+            host.map(|host| bfc::Failure::NotInitialised(host.framework.words()))
+        }
+    };
+    if let (Reading::Missing(why), Some(failure)) = (&mut document.devices, why_no_pool)
         && *why == Failure::NotTorch.missing()
-        && *failure != bfc::Failure::NotLoaded
     {
         *why = failure.missing();
     }
-    let (read, chunk_maps) = read.unwrap_or_default();
+    let (read, chunk_maps, live_allocations) = read.unwrap_or_default();
     document.chunk_maps = chunk_maps;
+    document.live_allocations = live_allocations;
     document.reported_pools = reported_by(proc_root, pid).others_beside(&read.gpu);
     document.pinned_host_pools = read.pinned_host;
     let has_reported_pools = !document.reported_pools.is_empty();
@@ -168,31 +228,35 @@ pub fn run(args: &Args) -> Result<u8> {
             && !is_other
         {
             say(&format!("gputop: cannot read the allocator of PID {pid}: {why}\n"));
+            let conf = pool_conf_of(proc_root, pid);
+            if let Some(why) = conf.as_deref().and_then(other_allocator) {
+                say(&format!("{why}\n"));
+            }
         }
     }
     Ok(if has_reported_pools { 0 } else { code })
 }
 
-/// Reads the pools of JAX and TensorFlow and, if wanted, their chunks.
+/// Reads the pools of JAX and TensorFlow, and their chunks.
 fn read_others(
     proc_root: &Path,
     pid: Pid,
-    with_chunks: bool,
-) -> Result<(FoundPools, Vec<ChunkMapDocument>), bfc::Failure> {
+    blocks: bool,
+) -> Result<(FoundPools, Vec<ChunkMapDocument>, Vec<AllocationsDocument>), bfc::Failure> {
     let process = ProcessKey { pid, start: start_time(proc_root, pid).unwrap_or_default() };
     let memory = Live::new(proc_root, pid);
     let mut found = bfc::find(&memory, &mut VtableCache::default())?;
     if bfc::is_forked_copy(proc_root, pid, &found) {
         return Err(bfc::Failure::Forked);
     }
-    let pools = FoundPools::read(process, &mut found, &memory)?;
-    found.retain(|_| with_chunks);
+    let pools = found.read(process, &memory)?;
     let map = |allocator: &mut bfc::Allocator| {
-        let map = allocator.read(&memory).and_then(|found| found.map.ok_or(bfc::Failure::Busy));
-        let segments = map.map(|map| map.segments()).map_err(|failure| failure.missing());
-        ChunkMapDocument { name: allocator.name.clone(), segments: segments.into() }
+        let map = allocator.read_map(&memory);
+        ChunkMapDocument::new(allocator, map, blocks)
     };
-    Ok((pools, found.iter_mut().map(map).collect()))
+    let live = |pool| AllocationsDocument::new(pool, &memory);
+    let live = found.others.cuda_async.iter().map(live).collect();
+    Ok((pools, found.allocators.iter_mut().map(map).collect(), live))
 }
 
 fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Failure> {
@@ -231,6 +295,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Fa
         reported_pools: Vec::new(),
         pinned_host_pools: Vec::new(),
         chunk_maps: Vec::new(),
+        live_allocations: Vec::new(),
         pause,
     })
 }
@@ -332,12 +397,7 @@ fn device(
     };
     let segments: Reading<Vec<Segment>> =
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
-    let without_blocks = |segment| Segment { blocks: Vec::new(), ..segment };
-    let segments = if blocks {
-        segments
-    } else {
-        segments.map(|all| all.into_iter().map(without_blocks).collect())
-    };
+    let segments = if blocks { segments } else { segments.map(without_blocks) };
     // Free blocks in private pools (CUDA graphs, MemPools) cannot serve other requests.
     let shared = fragmentation.by_stream.iter().filter(|pool| pool.pool != PoolKind::Private);
     let largest = match shared.map(|pool| pool.largest).max() {
@@ -356,6 +416,11 @@ fn device(
         free_histogram: fragmentation.histogram,
         segments,
     }
+}
+
+fn without_blocks(segments: Vec<Segment>) -> Vec<Segment> {
+    let without = |segment| Segment { blocks: Vec::new(), ..segment };
+    segments.into_iter().map(without).collect()
 }
 
 impl Pause {
@@ -392,6 +457,7 @@ fn unreadable(pid: Pid, failure: &Failure) -> AllocatorDocument {
         reported_pools: Vec::new(),
         pinned_host_pools: Vec::new(),
         chunk_maps: Vec::new(),
+        live_allocations: Vec::new(),
         pause: None,
     }
 }
@@ -420,6 +486,20 @@ fn text(document: &AllocatorDocument, conf: Option<&str>) -> String {
         };
         let _ = writeln!(text, "\ndevice {}  {}{from}", pool.ordinal, pool.name());
         write_reported_pool(&mut text, pool);
+        let place = bfc::Place::Gpu(pool.ordinal);
+        let is_read = pool.source == PoolSource::Memory;
+        let maps = document.chunk_maps.iter().filter(|map| is_read && map.place == place);
+        maps.for_each(|map| write_chunks(&mut text, map));
+        let is_async = pool.allocator == Allocator::CudaMallocAsync && is_read;
+        let live = document.live_allocations.iter().find(|live| live.ordinal == pool.ordinal);
+        if let Some(live) = live.filter(|_| is_async) {
+            let count = match &live.count {
+                Reading::Value(count) => count.to_string(),
+                Reading::Missing(why) => format!("– {why}"),
+            };
+            let largest = size_or_reason(&live.largest_bytes);
+            let _ = writeln!(text, "  {:<22}{count:>12}   largest {largest}", "live allocations");
+        }
         if let Some(hint) = pool.preallocation(conf) {
             let _ = writeln!(text, "  {hint}");
         }
@@ -429,6 +509,39 @@ fn text(document: &AllocatorDocument, conf: Option<&str>) -> String {
         write_reported_pool(&mut text, pool);
     }
     text
+}
+
+/// Writes the free chunks of a pool of JAX or TensorFlow by size, and its regions with their chunks if `--blocks` was
+/// given.
+fn write_chunks(text: &mut String, map: &ChunkMapDocument) {
+    let segments = match &map.segments {
+        Reading::Value(segments) => segments,
+        Reading::Missing(why) => {
+            let _ = writeln!(text, "  {}: {why}", map.name);
+            return;
+        }
+    };
+    let _ = writeln!(text, "  {:<22}{:>12}", "fits in the pool", size_or_reason(&map.fits));
+    let _ = writeln!(text, "  {:<22}{:>12}", "rounding", size_or_reason(&map.rounding_bytes));
+    for bucket in map.free_histogram.iter().filter(|bucket| bucket.count > 0) {
+        let name = format!("free, up to {}", bucket.up_to.short());
+        let (count, bytes) = (bucket.count, bucket.bytes.to_string());
+        let chunks = if count == 1 { "chunk" } else { "chunks" };
+        let _ = writeln!(text, "  {name:<22}{bytes:>12}   {count} {chunks}");
+    }
+    let _ = writeln!(text, "  {}: regions {}", map.name, segments.len());
+    segments.iter().filter(|segment| !segment.blocks.is_empty()).for_each(|segment| {
+        let _ =
+            writeln!(text, "  {:#014x} {:>12}  region", segment.address, segment.size.to_string());
+        write_blocks(text, &segment.blocks);
+    });
+}
+
+fn write_blocks(text: &mut String, blocks: &[Block]) {
+    for block in blocks {
+        let size = block.size.to_string();
+        let _ = writeln!(text, "    {:#014x} {size:>12}  {:?}", block.address, block.state);
+    }
 }
 
 fn write_reported_pool(text: &mut String, pool: &ReportedPool) {
@@ -514,10 +627,7 @@ fn write_segments(text: &mut String, device: &DeviceDocument) {
             if segment.expandable { ", expandable" } else { "" },
             segment.stream
         );
-        for block in &segment.blocks {
-            let size = block.size.to_string();
-            let _ = writeln!(text, "    {:#014x} {size:>12}  {:?}", block.address, block.state);
-        }
+        write_blocks(text, &segment.blocks);
     }
 }
 

@@ -120,7 +120,7 @@ enum Command {
     #[command(after_help = "Example:\n  gputop demo --tour")]
     Demo(demo::Args),
     #[cfg(local)]
-    /// Show the allocators of PyTorch, JAX and TensorFlow in a running process
+    /// Show the allocators of PyTorch, JAX, TensorFlow and CuPy in a running process
     #[command(after_help = "Example:\n  gputop allocator 4123 --blocks")]
     Allocator(allocator::Args),
     #[cfg(local)]

@@ -48,6 +48,10 @@ pub struct Args {
 /// Time between the two samples needed to compute rates.
 pub(super) const RATE_INTERVAL: Millis = Millis(300);
 pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of frames to wait for values that follow soon, and for the search for pools of JAX and TensorFlow, which
+/// takes seconds in a process with much memory.
+const MAX_FRAMES: u32 = 5;
+const MAX_SEARCH_FRAMES: u32 = 20;
 /// Maximum time to wait for the next sample of a report. The longest sampling interval is one hour.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3_700);
 
@@ -187,12 +191,14 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
     let mut unattributed = frame.gpus.iter().flat_map(|gpu| &gpu.unattributed);
     let searching = bfc::Failure::Searching.missing();
     let mut unread = frame.pools.iter().flat_map(|pools| &*pools.unread);
+    let is_searching = unread.any(|unread| unread.why == searching);
     let is_waiting = is_waiting
-        || unread.any(|unread| unread.why == searching)
         || unattributed.any(|part| part.cause == UnattributedCause::NotRead)
         || !frame.gpus.iter().all(Gpu::is_complete)
         || frame.gpus.iter().any(Gpu::awaits_utilization);
-    frames >= 2 && (!is_waiting || frames > 5)
+    let waits =
+        (is_waiting && frames <= MAX_FRAMES) || (is_searching && frames <= MAX_SEARCH_FRAMES);
+    frames >= 2 && !waits
 }
 
 /// Returns the terminal's width. In a pipe, returns `COLUMNS`, or a width that fits all columns.

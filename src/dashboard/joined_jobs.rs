@@ -136,7 +136,7 @@ mod tests {
             };
             RankObservation { host: name.into(), reading, ..RankObservation::default() }
         };
-        let first = u32::try_from(host).expect("a number of a host") * 2;
+        let first = u32::try_from(host).expect("a small number") * 2;
         (at, vec![observation(first), observation(first + 1)])
     }
 

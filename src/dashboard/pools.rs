@@ -38,6 +38,13 @@ pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
     listed(gpu_of(frame, pool)?, pool.process)?.vram.get()
 }
 
+/// Returns the pinned host memory in the pools of a process, which is not part of its GPU memory.
+pub fn pinned_host(frame: &Frame, process: ProcessKey) -> Option<Bytes> {
+    let pools = frame.pools.as_ref()?.pinned_host.iter();
+    let sizes = pools.filter(|pool| pool.process == process).filter_map(|pool| pool.reserved.get());
+    sizes.reduce(|a, b| Bytes(a.0.saturating_add(b.0)))
+}
+
 /// Returns true if the frame contains at least one pool.
 pub fn any(frame: &Frame) -> bool {
     frame.pools.as_ref().is_some_and(|pools| !pools.list.is_empty() || !pools.reported.is_empty())

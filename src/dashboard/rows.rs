@@ -3,6 +3,7 @@
 //! A row references data in its frame and keeps the frame alive, so rows can be sorted, stored and drawn later without
 //! copying data.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -366,9 +367,21 @@ impl ProcessRow {
     }
 
     fn estimated_fits(&self) -> Option<Fits> {
-        let pool = self.pool()?;
-        let conditions = FitConditions::of(self.facts(), pool, self.gpu());
-        Some(Fits::of_stats(&pool.stats, &conditions))
+        let pool = match self.pool() {
+            Some(pool) => Cow::Borrowed(pool),
+            None => Cow::Owned(self.bfc_pool()?),
+        };
+        let conditions = FitConditions::of(self.facts(), &pool, self.gpu());
+        Some(Fits::of_pool(&pool, &conditions))
+    }
+
+    /// Returns the pool of JAX or TensorFlow on this GPU, if the process has only one pool there.
+    fn bfc_pool(&self) -> Option<Pool> {
+        let mut reported = self.reported_pools();
+        let only = reported.next().filter(|_| reported.next().is_none())?;
+        // The hook does not report every value.
+        let is_known = only.limit.value().is_some() && only.largest_free_block.value().is_some();
+        only.to_pool().filter(|pool| pool.allocator.is_bfc() && is_known)
     }
 
     /// Formats [`Self::fits`] in GiB, with a plus sign if a larger request may succeed: `56.0`, `56.0+` or `106+`.

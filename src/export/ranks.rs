@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use gputop_explain::ranks::{ConstantOffset, JobReport, RankList, RankRow, StackGroup, Verdict};
+use gputop_explain::ranks::{
+    ConstantOffset, JobReport, Lateness, RankList, RankRow, StackGroup, Verdict,
+};
 use gputop_model::process_group::{ProcessGroup, RankReading, Work};
 use gputop_model::units::{Millis, Mono};
 use jiff::tz::TimeZone;
@@ -53,6 +55,59 @@ pub fn notes(jobs: &Jobs) -> Vec<String> {
     jobs.reports().iter().flat_map(of_job).collect()
 }
 
+/// Which rank of a group is slow, if any. An entry of `gputop ranks --slow --json`.
+#[derive(Serialize)]
+pub struct GroupLateness {
+    /// Address of the job's store.
+    job: Option<String>,
+    group: String,
+    /// Number of collectives of which the arrivals are known, and the number that a judgement needs.
+    collectives: usize,
+    needed: usize,
+    slow: Option<SlowEntry>,
+}
+
+#[derive(Serialize)]
+struct SlowEntry {
+    rank: u32,
+    share_percent: u8,
+    lateness_ms: Millis,
+    text: String,
+}
+
+impl GroupLateness {
+    pub fn of(job: Option<String>, group: String, seen: &Lateness) -> Self {
+        let slow = seen.slow().map(|slow| SlowEntry {
+            rank: slow.rank,
+            share_percent: slow.share,
+            lateness_ms: slow.lateness,
+            text: slow.to_string(),
+        });
+        let (collectives, needed) = seen.seen();
+        Self { job, group, collectives, needed, slow }
+    }
+}
+
+/// Returns a line for each group that is used.
+pub fn slow_text(groups: &[GroupLateness]) -> String {
+    let line = |group: &GroupLateness| {
+        let (name, seen, needed) = (&group.group, group.collectives, group.needed);
+        match &group.slow {
+            Some(slow) => format!(" group {name}: {}\n", slow.text),
+            None if seen < needed => {
+                format!(
+                    " group {name}: {seen} collectives seen, {needed} are needed to name a slow rank\n"
+                )
+            }
+            None => format!(
+                " group {name}: no rank is slow: none came last to most of the {seen} last collectives\n"
+            ),
+        }
+    };
+    let used: String = groups.iter().filter(|group| group.collectives > 0).map(line).collect();
+    if used.is_empty() { " no collective was called during this time\n".to_owned() } else { used }
+}
+
 /// A process group of one rank, as a table row.
 struct GroupLine {
     group: ProcessGroup,
@@ -65,7 +120,7 @@ const GROUP_COLUMNS: &[Column<GroupLine>] = &[
         "GROUP",
         16,
         0,
-        |line: &GroupLine, _| Cell::text(label(&line.group)),
+        |line: &GroupLine, _| Cell::text(group_label(&line.group)),
         "Name of the group.",
     ),
     Column::right(
@@ -116,8 +171,9 @@ const GROUP_COLUMNS: &[Column<GroupLine>] = &[
     ),
 ];
 
-fn label(group: &ProcessGroup) -> String {
-    if group.description.is_empty() { group.name.clone() } else { group.description.clone() }
+/// Returns the description of a group, or its name if it has none.
+pub fn group_label(group: &ProcessGroup) -> &str {
+    if group.description.is_empty() { &group.name } else { &group.description }
 }
 
 /// Formats the oldest pending work as `ALLREDUCE #30 for 41s, 2 more`.

@@ -23,6 +23,7 @@ use gputop_model::{
 use super::command::{CommandLine, ExitOutcome};
 use super::hook::{Hook, HookEvidence, HookReports};
 use super::oom_watch::OomWatch;
+use super::other_pools;
 use super::output::CapturedOutput;
 use super::ranks::{FirstFailedRank, Rank, folder};
 use super::{ExitTime, Finished, RunEvidence};
@@ -57,7 +58,8 @@ pub fn explain(
     source_lines::add(&mut logs);
     let reports = HookReports::new(hook.map(Hook::reports).unwrap_or_default());
     let message = exception(&logs).or_else(|| reports.exception());
-    let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, hook);
+    let measured = Measured { pools: other_pools::read(&logs, at.mono), ..measured() };
+    let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, (measured, hook));
     if incident.as_ref().map_or(exit.is_sigkill(), is_only_sigkill) {
         let named = incident.as_ref().and_then(|incident| incident.fields.pid);
         let pids: Vec<Pid> = named.into_iter().chain(process.map(|process| process.pid)).collect();
@@ -98,19 +100,20 @@ pub fn explain(
 }
 
 /// Returns the cause of the failure. Prefers the cause found in the logs. Uses the hook reports if the logs contain no
-/// cause, or if the cause in the logs is only a consequence of the one in the hook reports. Adds the hook's
-/// measurements, and the effects of fixes as predicted from its trace.
+/// cause, or if the cause in the logs is only a consequence of the one in the hook reports. `measured` has what was
+/// measured without the hook. Adds the hook's measurements, and the effects of fixes as predicted from its trace.
 fn incident(
     catalogue: &Catalogue,
     logs: &mut Vec<LogFindings>,
     has_line_numbers: bool,
     reports: &HookReports,
-    hook: Option<&Hook>,
+    (mut measured, hook): (Measured, Option<&Hook>),
 ) -> Option<Incident> {
-    let from_logs = first(catalogue, logs, &measured());
+    measured.set_own_pools(reports.pools());
+    let from_logs = first(catalogue, logs, &measured);
     let number = logs.len();
     logs.extend(reports.logs(catalogue));
-    let with_hook = if logs.len() > number { first(catalogue, logs, &measured()) } else { None };
+    let with_hook = if logs.len() > number { first(catalogue, logs, &measured) } else { None };
     let is_cause = |cause: &Incident| match &from_logs {
         Some(known) => cause.secondary.iter().any(|one| one.id == known.id),
         None => true,
@@ -121,8 +124,11 @@ fn incident(
     }
     let mut incident = with_hook.or(from_logs)?;
     if let Some(found) = reports.oom_measurement(&incident) {
-        let settings = allocator_settings();
-        let measured = Measured { allocator_settings: settings, ..found.report.measured.clone() };
+        let measured = Measured {
+            allocator_settings: measured.allocator_settings,
+            pools: measured.pools,
+            ..found.report.measured.clone()
+        };
         incident = first(catalogue, logs, &measured)?;
         found.report.complete(&mut incident);
         if hook.is_some_and(Hook::traces_allocations) {

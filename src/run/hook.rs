@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use gputop_explain::hook_report::HookReport;
 use gputop_explain::{Catalogue, LogFindings, LogReader, TextSource};
 use gputop_model::event::HookException;
-use gputop_model::{HookEvent, HookOom, Incident, ProcessKey};
+use gputop_model::{HookEvent, HookOom, Incident, ProcessKey, ReportedPool};
 use gputop_peek::memory::access::ptrace_scope;
 use nix::unistd::geteuid;
 
@@ -135,6 +135,11 @@ impl HookReports {
     pub(super) fn exception(&self) -> Option<String> {
         let (_, last) = self.exceptions().last()?;
         Some(format!("{}: {}", last.r#type, last.message))
+    }
+
+    /// Returns the pools of JAX, TensorFlow and CuPy at the last exception, if memory ran out.
+    pub(super) fn pools(&self) -> &[ReportedPool] {
+        self.exceptions().last().map_or(&[], |(_, last)| &last.pools)
     }
 
     /// Returns the hook evidence for the out-of-memory error in `incident`.

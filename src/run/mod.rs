@@ -27,6 +27,7 @@ mod command;
 mod explanation;
 mod hook;
 mod oom_watch;
+mod other_pools;
 mod output;
 mod pipes;
 mod ranks;

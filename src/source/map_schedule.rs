@@ -9,6 +9,7 @@
 //! day, two thirds as much space as the same machine's frames. If the user sets no period, a budget therefore applies:
 //! [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. Each round waits until the budget allows it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use gputop_model::protocol::Request;
@@ -107,8 +108,9 @@ impl MapScheduler {
         let now = frame.mono;
         self.budget.grow(now);
         let has_budget = self.every != MapPeriod::Sparing || self.budget.left > 0;
-        let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
-        let listed: BTreeMap<PoolKey, &Pool> = pools.map(|pool| (key(pool), pool)).collect();
+        let pools = frame.pools.iter().flat_map(|pools| pools.with_map());
+        let listed: BTreeMap<PoolKey, Cow<'_, Pool>> =
+            pools.map(|pool| (key(&pool), pool)).collect();
         self.known.retain(|key, _| listed.contains_key(key));
         self.queue.retain(|key| listed.contains_key(key));
         // Also start a round if the clock went backwards, for example after a reboot.

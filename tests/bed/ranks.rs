@@ -10,10 +10,11 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use gputop_explain::ranks::Lateness;
 use gputop_model::ProcessKey;
 use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
 use gputop_model::units::{Pid, StartTicks};
-use gputop_peek::clock::Instants;
+use gputop_peek::clock::{Instants, now_mono};
 use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
 use gputop_peek::memory::maps::Mapping;
@@ -390,6 +391,33 @@ fn groups_of_running_ranks_are_between_two_counts() {
                 }
             }
             println!("{name}, {mode}: {count} groups in {READINGS} readings of each rank");
+        }
+    }
+}
+
+/// Rank 1 of a slow job sleeps 50 ms in each step, so the others wait for it. In the other job, no rank is slow.
+#[test]
+fn the_slow_rank_is_the_one_that_sleeps() {
+    for variant in variants() {
+        for (mode, expected) in [("slow", Some(1)), ("ok", None)] {
+            let mut job = Job::start(&variant, mode);
+            job.wait();
+            let mut ranks: Vec<_> = job.living().map(|(_, harness)| open(harness.pid)).collect();
+            let mut lateness = Lateness::default();
+            let start = Instant::now();
+            while lateness.seen().0 < lateness.seen().1 {
+                let mut called = Vec::new();
+                for groups in &mut ranks {
+                    let reading = groups.read(Instants::now()).unwrap();
+                    let group = reading.groups.value().unwrap().iter().find(|g| g.name == "0");
+                    let group = group.unwrap();
+                    called.push((group.rank, group.called.get().unwrap()));
+                }
+                lateness.sweep(now_mono(), &called);
+                pause(start);
+            }
+            let slow = lateness.slow().map(|slow| slow.rank);
+            assert_eq!(slow, expected, "{}, {mode}: {:?}", variant.name(), lateness.slow());
         }
     }
 }

@@ -538,6 +538,26 @@ fn run_explains_with_what_the_hook_measured() {
     assert_eq!(text(&output.stderr), text(&bare.stderr));
 }
 
+/// JAX's message contains only the size of the request.
+#[test]
+fn run_explains_an_error_of_jax_with_the_state_of_its_pool() {
+    let Some(python) = python::all().first() else { return };
+    let user = User::new();
+    let code = "import jax\n\
+        jax.local_devices()\n\
+        raise RuntimeError('RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.00GiB with allocator GPU_0_bfc on device 0.')";
+    let output = user.run(&[python.to_str().unwrap(), "-c", code]).output().unwrap();
+    let explained = unwrapped(&text(&output.stderr));
+    let wanted = "XLA could not allocate 12.00 GiB on GPU 0. Its pool had 90.00 GiB: 3.00 GiB in use (when the error was raised).";
+    assert!(explained.contains(wanted), "{explained}");
+    // Other errors are reported without statistics.
+    let code = "import jax; jax.local_devices(); raise KeyError(1)";
+    user.run(&[python.to_str().unwrap(), "-c", code]).output().unwrap();
+    let with: Vec<bool> =
+        user.events().iter().map(|event| event.get("allocators").is_some()).collect();
+    assert_eq!(with, [true, false]);
+}
+
 #[test]
 fn run_prints_nothing_for_a_plain_exception() {
     let Some(python) = python::all().first() else { return };

@@ -57,15 +57,15 @@ const RULES: &[Rule] = &[
     Rule { place: "export/cards", may: &["export", "gputop_explain"] },
     // Prints snapshots.
     Rule { place: "export/snapshot", may: &["export", "gputop_allocator"] },
-    // Computes the largest request that each pool can serve.
+    // Computes the largest request that each pool can serve, and exports the waits of ranks.
     Rule { place: "export/metrics", may: &["export", "gputop_allocator", "gputop_explain::ranks"] },
     // Prints the summary of a recording.
     Rule { place: "export/summary", may: &["export", "summary"] },
     // Prints a history replayed under other settings.
     Rule { place: "export/whatif.rs", may: &["export", "gputop_allocator"] },
     // Prints the state of a host.
-    Rule { place: "export/ranks.rs", may: &["dashboard", "export", "gputop_explain"] },
     Rule { place: "export/why.rs", may: &["dashboard", "export", "gputop_explain"] },
+    Rule { place: "export/ranks.rs", may: &["dashboard", "export", "gputop_explain"] },
     Rule { place: "export", may: &["dashboard"] },
     // Quotes lines of the user's source files in incidents.
     Rule { place: "incident/source_lines.rs", may: &["gputop_explain", "incident", "user_files"] },

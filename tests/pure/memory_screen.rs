@@ -96,6 +96,7 @@ fn pool(second: u64) -> Pool {
         ordinal: 0,
         gpu: uuid(0).into(),
         at: Mono(1_000_000 + second * 1_000),
+        limit: None,
         stats: PoolStats {
             allocated,
             allocated_peak: gib(20.13),
@@ -211,10 +212,10 @@ fn map(second: u64) -> PoolMap {
     }
     PoolMap {
         process: key(418),
-        ordinal: 0,
         at: Mono(1_000_000 + second * 1_000),
         exact: true,
         segments,
+        ..PoolMap::default()
     }
 }
 
@@ -639,29 +640,102 @@ fn reported_pool_is_shown_on_every_screen() {
 
 #[test]
 fn pool_that_was_read_names_the_setting_that_reserves_less() {
-    let pool = ReportedPool { source: PoolSource::Memory, limit: gib(18.0).into(), ..jax() };
-    let pinned = ReportedPool { reserved: gib(0.5).into(), ..pool.clone() };
-    let mut app = app(true, false);
-    let mut frame = frame(600);
-    frame.gpus.truncate(1);
-    let (reported, pinned_host) = (Arc::new(vec![pool]), Arc::new(vec![pinned]));
-    frame.pools = Some(Pools { reported, pinned_host, ..Pools::default() });
-    app.update(Update::Frame(Arc::new(frame)));
+    let mut app = app_with_read_pool(Vec::new(), Vec::new(), true);
     let overview = text(&mut app, "", 120, 40);
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
-    // The pinned memory of the host is not part of RESV.
-    assert!(row.contains(" 18.0 "), "{overview}");
+    // ALLOC, RESV without the pinned memory of the host, STUCK, and FITS: the largest free chunk.
+    assert!(row.contains("  4.2  18.0     -  12.0 "), "{overview}");
     let process = text(&mut app, "\t\n", 120, 60);
     assert!(process.contains("13.75 GiB is preallocated and not used. Set XLA_"), "{process}");
-    let memory = text(&mut app, "M", 80, 24);
-    for line in [
-        "gputop reads this memory once per second",
-        "13.75 GiB is preallocated and not used.",
-        "Pinned memory of the host for copies: 512.00 MiB, not part of GPU memory",
-    ] {
-        assert!(memory.contains(line), "{line}: {memory}");
+    let memory = text(&mut app, "M", 120, 40);
+    assert!(memory.contains("13.75 GiB is preallocated and not used."), "{memory}");
+}
+
+/// One process on one GPU whose pool of JAX gputop reads, with other pools of the process.
+fn app_with_read_pool(others: Vec<ReportedPool>, torch: Vec<Pool>, ascii: bool) -> App {
+    let mut app = app_with(Palette::None, ascii, 0, false);
+    for second in 0..=600 {
+        let mut frame = frame(second);
+        frame.gpus.truncate(1);
+        let pool = ReportedPool {
+            at: Mono(1_000_000 + second * 1_000),
+            source: PoolSource::Memory,
+            limit: gib(18.0).into(),
+            largest_free_block: gib(12.0).into(),
+            ..jax()
+        };
+        let pinned = ReportedPool { reserved: gib(0.5).into(), ..pool.clone() };
+        frame.pools = Some(Pools {
+            at: pool.at,
+            list: Arc::new(torch.clone()),
+            reported: Arc::new([vec![pool], others.clone()].concat()),
+            pinned_host: Arc::new(vec![pinned]),
+            ..Pools::default()
+        });
+        app.update(Update::Frame(Arc::new(frame)));
     }
-    assert!(!memory.contains("The program reports"), "{memory}");
+    app
+}
+
+/// The chunks of that pool: some in use, four small free ones, and a large one.
+fn jax_map() -> PoolMap {
+    use BlockState::{Allocated, Free};
+    let mut parts: Vec<(BlockState, u64)> = Vec::new();
+    for _ in 0..4 {
+        parts.extend([(Allocated, 1_088 * MIB), (Free, 448 * MIB)]);
+    }
+    parts.push((Free, 12_288 * MIB));
+    PoolMap {
+        process: key(418),
+        allocator: Allocator::XlaBfc,
+        at: Mono(1_600_000),
+        exact: true,
+        segments: vec![segment(0x7f2a_0000_0000, PoolKind::Region, 0, &parts)],
+        ..PoolMap::default()
+    }
+}
+
+#[test]
+fn the_memory_screen_of_jax_at_all_sizes() {
+    for (width, height) in [(120, 40), (80, 24), (40, 6), (200, 50)] {
+        let mut app = app_with_read_pool(Vec::new(), Vec::new(), false);
+        app.update(Update::Map(Arc::new(jax_map())));
+        let name = format!("the_memory_screen_of_jax_at_{width}x{height}");
+        insta::assert_snapshot!(name, text(&mut app, "M", width, height));
+    }
+}
+
+#[test]
+fn every_pool_of_a_process_is_shown_and_they_add_up() {
+    let mut torch = pool(600);
+    torch.stats.allocated = Sampled::new(gib(0.5));
+    torch.stats.reserved = Sampled::new(gib(1.25));
+    let cupy = ReportedPool {
+        process: key(418),
+        framework: Framework::Cupy,
+        allocator: Allocator::CupyMemoryPool,
+        gpu: uuid(0).into(),
+        allocated: gib(0.25).into(),
+        reserved: gib(1.0).into(),
+        ..ReportedPool::default()
+    };
+    let mut app = app_with_read_pool(vec![cupy], vec![torch], true);
+    let overview = text(&mut app, "", 120, 40);
+    let row = overview.lines().find(|line| line.contains("418")).unwrap();
+    // 4.25 + 0.25 + 0.5 allocated, and 18 + 1 + 1.25 reserved.
+    assert!(row.contains("  5.0  20.2 "), "{overview}");
+    let first = text(&mut app, "M", 120, 40);
+    assert!(first.contains("torch 2.8") && first.contains("of 2 ([ ])"), "{first}");
+    assert!(first.contains("context, libraries, JAX 18.00, CuPy 1.00"), "{first}");
+    let second = text(&mut app, "M]", 120, 40);
+    assert!(second.contains("JAX, XLA BFC"), "{second}");
+    let other = "context, libraries, torch 1.25, CuPy 1.00";
+    assert!(second.contains(other), "{second}");
+    assert!(second.contains("gputop allocator 418 --blocks"), "{second}");
+    // The map of PyTorch's pool is not shown as that of JAX.
+    app.update(Update::Map(Arc::new(map(600))));
+    let second = text(&mut app, "M]", 120, 40);
+    assert!(!second.contains("exact"), "{second}");
 }
 
 #[test]

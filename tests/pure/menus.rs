@@ -184,7 +184,7 @@ fn main_keys_fit_80_columns_during_playback() {
     for key in ["/ filter", "s sort", "Space play", "? help"] {
         assert!(footer(80).contains(key), "{}", footer(80));
     }
-    for key in ["v sort by VRAM", "A theme", "Left -10s"] {
+    for key in ["v sort by VRAM", "t group", "Left -10s"] {
         assert!(footer(120).contains(key), "{}", footer(120));
     }
 }

@@ -25,7 +25,10 @@ use gputop_model::{
 
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
-use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, whole};
+use super::{
+    BFC_GRANULE, GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT,
+    whole,
+};
 
 /// Inputs that a memory map does not contain: the free memory reported by the driver and, if known, the allocator
 /// options.
@@ -65,8 +68,15 @@ impl FitConditions {
         }
     }
 
-    /// Returns the conditions for a pool: its GPU's free memory and its process's allocator options.
+    /// Returns the conditions for a pool: its GPU's free memory and its process's allocator options. A pool of JAX or
+    /// TensorFlow has a limit of its own.
     pub fn of(process: Option<&Process>, pool: &Pool, gpu: Option<&Gpu>) -> Self {
+        if pool.allocator.is_bfc() {
+            let reserved = pool.stats.reserved.last().0;
+            let allowed = pool.limit.map(|limit| Bytes(limit.0.saturating_sub(reserved)));
+            let driver_free = gpu.and_then(|gpu| gpu.memory.free.get());
+            return Self { driver_free, allowed_more: allowed, ..Self::default() };
+        }
         let conf = process.and_then(|process| process.alloc_conf.as_deref());
         let memory = gpu.map(|gpu| &gpu.memory);
         // CUDA's total excludes the memory reserved by the driver.
@@ -128,8 +138,30 @@ impl Fits {
         }
     }
 
+    /// Computes the largest requests from the statistics of a pool.
+    pub fn of_pool(pool: &Pool, conditions: &FitConditions) -> Self {
+        if pool.allocator.is_bfc() {
+            return Self::of_bfc(pool.stats.largest_free_block.get(), conditions);
+        }
+        Self::of_stats(&pool.stats, conditions)
+    }
+
+    /// Computes the largest requests for a pool of JAX or TensorFlow (`bfc_allocator.cc`). A request is rounded up to 256
+    /// bytes and takes the smallest free chunk that is large enough. If there is none, the pool adds a region, up to its
+    /// limit. It never returns free regions to the driver, so nothing more fits after a flush.
+    fn of_bfc(largest: Option<Bytes>, conditions: &FitConditions) -> Self {
+        let growth = conditions.budget(0).map(|free| Bytes(whole(free, GRANULE.0)));
+        let cache = largest.map(|largest| Bytes(whole(largest.0, BFC_GRANULE.0)));
+        Self { cache, driver: growth, flushed: Some(Bytes(0)), exact: true }
+    }
+
     /// Computes the largest requests from the memory map, as the maximum over all streams.
     pub fn of_map(map: &PoolMap, conditions: &FitConditions) -> Self {
+        if map.allocator.is_bfc() {
+            let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
+            let largest = blocks.filter(|block| is_free(block)).map(|block| block.size).max();
+            return Self::of_bfc(largest.or(Some(Bytes(0))), conditions);
+        }
         Self::on_streams(map, conditions, |_| true)
     }
 

@@ -34,6 +34,9 @@ pub const LARGE_SEGMENT: Bytes = Bytes::mib(20);
 /// allocation granularity.
 pub const GRANULE: Bytes = Bytes::mib(2);
 
+/// `kMinAllocationSize` of JAX's and TensorFlow's allocator: every request is rounded up to a multiple of this size.
+pub const BFC_GRANULE: Bytes = Bytes(256);
+
 /// Returns the size of the block that the allocator creates for a request (without `roundup_power2_divisions`).
 pub fn rounded(request: Bytes) -> Bytes {
     let size = request.0.max(MIN_BLOCK.0);

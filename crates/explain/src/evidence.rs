@@ -9,6 +9,7 @@ mod case;
 mod measured;
 mod measurements;
 mod oom;
+mod pools;
 mod printed_memory;
 mod printed_values;
 mod ranks;
@@ -18,8 +19,9 @@ mod stack;
 use self::case::supports;
 pub use self::case::{Case, EvidenceRule, Finding};
 
-pub use measurements::{FreeBlockSummary, Measured, PinnedSegments};
+pub use measurements::{FreeBlockSummary, Measured, PinnedSegments, PoolAtFailure};
 pub(super) use oom::fragmentation;
+pub(super) use pools::{add_fields, add_preallocation};
 pub(super) use stack::kernel_package;
 
 use super::card::Card;
@@ -29,6 +31,7 @@ use super::signature::Pattern;
 /// All evidence predicates, with the names used in cards.
 pub const EVIDENCE: &[&[EvidenceRule]] = &[
     oom::EVIDENCE,
+    pools::EVIDENCE,
     printed_memory::EVIDENCE,
     printed_values::EVIDENCE,
     smi::EVIDENCE,

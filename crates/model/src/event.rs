@@ -13,6 +13,7 @@ use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
 use super::remote_incident::RemoteIncident;
+use super::reported_pool::ReportedPool;
 use super::trace_replay::TraceReplay;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
@@ -344,7 +345,7 @@ pub struct HookFrame {
     pub function: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookException {
     /// Exception type with its module: `torch.OutOfMemoryError`.
@@ -357,4 +358,7 @@ pub struct HookException {
     pub line: u32,
     /// The traceback as Python prints it. May contain line breaks.
     pub traceback: String,
+    /// Pools of JAX, TensorFlow and CuPy in the program, if memory ran out. Their arrays were still alive.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<ReportedPool>,
 }

@@ -5,6 +5,7 @@
 //! read only while a user views it. The terms are PyTorch's: allocated, reserved, active, segment, block, inactive
 //! split.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use serde_with::apply;
 
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::reported_pool::ReportedPool;
+use super::reported_pool::{PoolSource, ReportedPool};
 use super::units::{Bytes, GpuUuid, Mono};
 
 /// A memory pool of one allocator on one device of one process.
@@ -29,6 +30,9 @@ pub struct Pool {
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
     pub at: Mono,
+    /// Maximum size of the pool. Set for pools of JAX and TensorFlow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bytes>,
     pub stats: PoolStats,
 }
 
@@ -52,6 +56,17 @@ crate::named! {
     }
     /// Returns the allocator's usual name: `XLA BFC`.
     fn words;
+}
+
+impl Allocator {
+    /// Returns true for the best-fit allocator with coalescing that JAX and TensorFlow share.
+    pub fn is_bfc(self) -> bool {
+        matches!(self, Self::XlaBfc | Self::TensorflowBfc)
+    }
+
+    fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
 }
 
 /// Minimum, maximum and last value of a sampled size since the previous frame.
@@ -117,6 +132,9 @@ pub struct PoolStats {
 pub struct PoolMap {
     pub process: ProcessKey,
     pub ordinal: u32,
+    /// Unknown for PyTorch's allocator, as in maps of earlier versions.
+    #[serde(skip_serializing_if = "Allocator::is_unknown")]
+    pub allocator: Allocator,
     pub at: Mono,
     /// True if the pool statistics were equal before and after the map was read, and all sums agree.
     pub exact: bool,
@@ -185,6 +203,8 @@ pub enum PoolKind {
     Small,
     /// Private pool of a MemPool or CUDA graph.
     Private,
+    /// Region of JAX's or TensorFlow's allocator, which has one pool for requests of all sizes and streams.
+    Region,
     #[default]
     #[serde(other)]
     Unknown,
@@ -267,6 +287,33 @@ impl Segment {
 }
 
 impl Pools {
+    /// Returns the pools with statistics: those of PyTorch, and those of other frameworks on devices of processes without
+    /// a pool of PyTorch, in the same form.
+    pub fn with_statistics(&self) -> impl Iterator<Item = Cow<'_, Pool>> {
+        self.and_reported(|_| true)
+    }
+
+    /// Returns the pools with a map: those of PyTorch, and those of JAX and TensorFlow that gputop reads itself.
+    pub fn with_map(&self) -> impl Iterator<Item = Cow<'_, Pool>> {
+        self.and_reported(|pool| pool.source == PoolSource::Memory && pool.allocator.is_bfc())
+    }
+
+    fn and_reported(
+        &self,
+        is_wanted: impl Fn(&ReportedPool) -> bool,
+    ) -> impl Iterator<Item = Cow<'_, Pool>> {
+        let key = |pool: &ReportedPool| (pool.process, pool.ordinal);
+        let others = self.reported.iter().enumerate().filter(move |(at, pool)| {
+            let is_same = |other: &Pool| (other.process, other.ordinal) == key(pool);
+            let mut earlier = self.reported.iter().take(*at);
+            is_wanted(pool)
+                && !self.list.iter().any(is_same)
+                && !earlier.any(|other| is_wanted(other) && key(other) == key(pool))
+        });
+        let others = others.filter_map(|(_, pool)| pool.to_pool()).map(Cow::Owned);
+        self.list.iter().map(Cow::Borrowed).chain(others)
+    }
+
     /// Returns a process's pools, ordered by device index.
     pub fn of(&self, process: ProcessKey) -> impl Iterator<Item = &Pool> {
         self.list.iter().filter(move |pool| pool.process == process)

@@ -7,9 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::pool::Allocator;
+use super::pool::{Allocator, Pool, PoolStats, Sampled};
 use super::process::ProcessKey;
-use super::reading::Reading;
+use super::reading::{Reading, Reason};
 use super::units::{Bytes, GpuUuid, Mono};
 
 /// A memory pool of one framework on one device of one process.
@@ -55,6 +55,28 @@ crate::named! {
     fn words;
 }
 
+const ALLOCATOR: &str = "XLA_PYTHON_CLIENT_ALLOCATOR";
+
+/// Returns the value of a setting in a list of settings.
+fn setting<'a>(conf: &'a str, name: &str) -> Option<&'a str> {
+    conf.split(' ').find_map(|setting| setting.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Returns why gputop reads no pool of JAX in a process, if its settings ([`Process::pool_conf`]) choose an allocator
+/// other than the default.
+///
+/// [`Process::pool_conf`]: super::process::Process::pool_conf
+#[must_use]
+pub fn other_allocator(conf: &str) -> Option<String> {
+    let chosen = setting(conf, ALLOCATOR)?;
+    let why = match chosen.to_ascii_lowercase().as_str() {
+        "platform" => "JAX has no pool, and the driver's figure for the process is what it uses",
+        "vmm" => "gputop does not read this allocator, and JAX has no statistics of it",
+        _ => return None,
+    };
+    Some(format!("{ALLOCATOR}={chosen} is set: {why}"))
+}
+
 /// Minimum size of unused memory that is worth a hint.
 const MIN_UNUSED: Bytes = Bytes(1 << 30);
 const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
@@ -97,6 +119,32 @@ impl ReportedPool {
         }
     }
 
+    /// Returns the pool in the form of PyTorch's pools, with the values that both have. Returns `None` if the sizes are
+    /// not known.
+    pub fn to_pool(&self) -> Option<Pool> {
+        let not_read =
+            || Reading::missing(Reason::Unsupported, "only PyTorch's allocator counts it");
+        Some(Pool {
+            process: self.process,
+            allocator: self.allocator,
+            library: self.name(),
+            ordinal: self.ordinal,
+            gpu: self.gpu.clone(),
+            at: self.at,
+            limit: self.limit.get(),
+            stats: PoolStats {
+                allocated: Sampled::new(self.allocated.get()?),
+                allocated_peak: self.allocated_peak.get().unwrap_or_default(),
+                reserved: Sampled::new(self.reserved.get()?),
+                reserved_peak: self.reserved_peak.get().unwrap_or_default(),
+                active: Sampled::new(self.allocated.get()?),
+                requested: not_read(),
+                largest_free_block: self.largest_free_block.clone(),
+                ..PoolStats::default()
+            },
+        })
+    }
+
     /// Returns a sentence about memory that was preallocated and is not used, with the setting that reserves less. `conf`
     /// has the settings of the process ([`Process::pool_conf`](super::process::Process::pool_conf)). Returns `None` if
     /// the pool is mostly used, or grows as needed.
@@ -105,10 +153,7 @@ impl ReportedPool {
         let idle = self.idle().get()?;
         let is_whole = reserved.0 >= limit.0 / 10 * 9;
         let is_mostly_idle = idle >= MIN_UNUSED && idle.0 >= reserved.0 / 2;
-        let set = |name: &str| {
-            let mut settings = conf.unwrap_or_default().split(' ');
-            settings.find_map(|setting| setting.strip_prefix(name)?.strip_prefix('='))
-        };
+        let set = |name: &str| setting(conf.unwrap_or_default(), name);
         if !is_whole || !is_mostly_idle {
             return None;
         }
@@ -140,6 +185,20 @@ impl ReportedPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn says_why_a_chosen_allocator_is_not_read() {
+        let why = |value: &str| {
+            other_allocator(&format!("XLA_PYTHON_CLIENT_PREALLOCATE=false {ALLOCATOR}={value}"))
+        };
+        let platform = why("platform").expect("a reason");
+        assert!(
+            platform.starts_with("XLA_PYTHON_CLIENT_ALLOCATOR=platform is set: JAX has no pool")
+        );
+        assert!(why("VMM").is_some());
+        assert_eq!(why("cuda_async"), None);
+        assert_eq!((why("default"), other_allocator("")), (None, None));
+    }
 
     #[test]
     fn names_the_setting_that_reserves_less() {

@@ -53,6 +53,7 @@ fn json_has_the_documented_fields() {
         }],
         pinned_host_pools: Vec::new(),
         chunk_maps: Vec::new(),
+        live_allocations: Vec::new(),
         pause: Some(Reading::Value(Pause::default())),
     };
     let json = serde_json::to_value(&document).expect("JSON");

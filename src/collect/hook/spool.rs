@@ -121,7 +121,7 @@ impl Spool {
         let lines = bytes[..whole].split(|byte| *byte == b'\n');
         lines
             .filter(|line| line.len() <= MAX_LINE)
-            .filter_map(spool_line::read)
+            .filter_map(|line| spool_line::read(line, name.key))
             .take(MAX_EVENTS)
             .collect()
     }

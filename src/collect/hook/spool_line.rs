@@ -2,12 +2,15 @@
 //!
 //! Other programs write these lines, so their content is not trusted.
 
-use gputop_model::event::Steps;
+use gputop_model::event::{HookException, Steps};
 use gputop_model::redact;
 use gputop_model::text::visible;
-use gputop_model::{HookEvent, UnixMillis};
+use gputop_model::{HookEvent, ProcessKey, UnixMillis};
+use gputop_peek::clock::now_mono;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+
+use super::statistics::ReportedPools;
 
 /// Maximum length of a path, a name or a message. A traceback is limited only by the maximum line length.
 const MAX_TEXT: usize = 4 << 10;
@@ -41,9 +44,10 @@ struct Raw {
     data: Map<String, Value>,
 }
 
-/// Parses a line of a spool file. Returns `None` if the line does not have the hook's format.
-pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
-    let Raw { what, time, steps, data } = serde_json::from_slice(line).ok()?;
+/// Parses a line of the spool file of `process`. Returns `None` if the line does not have the hook's format.
+pub(super) fn read(line: &[u8], process: ProcessKey) -> Option<SpoolLine> {
+    let Raw { what, time, steps, mut data } = serde_json::from_slice(line).ok()?;
+    let allocators = data.remove("allocators");
     let data = sanitize(Value::Object(data), "", 0);
     if what == "process" {
         return serde_json::from_value(data).ok().map(SpoolLine::Process);
@@ -52,7 +56,12 @@ pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
         HookEvent { what: visible(what.as_bytes(), 40), time, steps, ..HookEvent::default() };
     match event.what.as_str() {
         "oom" => event.oom = Some(serde_json::from_value(data).ok()?),
-        "exception" => event.exception = Some(serde_json::from_value(data).ok()?),
+        "exception" => {
+            let mut exception: Box<HookException> = serde_json::from_value(data).ok()?;
+            let pools = allocators.map(|all| ReportedPools::of(all, process, now_mono()));
+            exception.pools = pools.unwrap_or_default().others;
+            event.exception = Some(exception);
+        }
         _ => event.data = data,
     }
     Some(SpoolLine::Event(Box::new(event)))
@@ -94,7 +103,7 @@ mod tests {
     use gputop_model::units::Bytes;
 
     fn event(line: &str) -> Option<HookEvent> {
-        match read(line.as_bytes())? {
+        match read(line.as_bytes(), ProcessKey::default())? {
             SpoolLine::Event(event) => Some(*event),
             SpoolLine::Process(_) => None,
         }
@@ -142,7 +151,7 @@ mod tests {
             "{\"what\": \"oo",
             "\u{0}\u{0}",
         ] {
-            assert!(read(line.as_bytes()).is_none(), "{line}");
+            assert!(read(line.as_bytes(), ProcessKey::default()).is_none(), "{line}");
         }
         let deep = format!("{{\"what\": \"x\", \"a\": {}1{}}}", "[".repeat(100), "]".repeat(100));
         assert!(event(&deep).is_some());

@@ -98,7 +98,17 @@ impl ReportedPools {
     pub fn take(&mut self, page: &[u8], process: ProcessKey, at: Mono) {
         let page: Option<Page> = serde_json::from_slice(page.trim_ascii()).ok();
         let page = page.filter(|page| page.what == "statistics");
-        let all = page.map(|page| page.allocators).unwrap_or_default();
+        self.add(page.map(|page| page.allocators).unwrap_or_default(), process, at);
+    }
+
+    /// Parses the list of allocators in another report of the hook.
+    pub(super) fn of(list: serde_json::Value, process: ProcessKey, at: Mono) -> Self {
+        let mut pools = Self::default();
+        pools.add(serde_json::from_value(list).unwrap_or_default(), process, at);
+        pools
+    }
+
+    fn add(&mut self, all: Vec<Stats>, process: ProcessKey, at: Mono) {
         for stats in all.into_iter().take(MAX_DEVICES) {
             let (framework, other) = match stats {
                 Stats::Torch(torch) => {
@@ -135,6 +145,7 @@ impl TorchStatistics {
             ordinal: self.device,
             gpu: Reading::default(),
             at,
+            limit: None,
             stats: PoolStats {
                 allocated: Sampled::new(self.allocated_bytes.current),
                 allocated_peak: self.allocated_bytes.peak,

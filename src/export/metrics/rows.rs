@@ -169,12 +169,7 @@ pub(super) fn pool_rows<'a>(frame: &Frame, labels: &Labels<'a>) -> Vec<Row<'a, 8
 fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
     let gpu = gpu_of(frame, pool);
     let stats = &pool.stats;
-    // Omit the figure if the GPU does not respond, because the amount of free memory last read from the driver is then
-    // outdated.
-    let fits = gpu.filter(|gpu| gpu.health.state == HealthState::Answering).and_then(|gpu| {
-        let conditions = FitConditions::of(frame.process(pool.process), pool, Some(gpu));
-        Fits::of_stats(stats, &conditions).largest()
-    });
+    let fits = fits(frame, gpu, pool);
     let bytes = |bytes: Bytes| bytes.0 as f64;
     Row {
         place: pool_place(labels, gpu, pool.ordinal),
@@ -194,8 +189,19 @@ fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
     }
 }
 
+/// Returns the largest request that fits. Omits the figure if the GPU does not respond, because the amount of free memory
+/// last read from the driver is then outdated.
+fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool) -> Option<Bytes> {
+    let gpu = gpu.filter(|gpu| gpu.health.state == HealthState::Answering)?;
+    let conditions = FitConditions::of(frame.process(pool.process), pool, Some(gpu));
+    Fits::of_pool(pool, &conditions).largest()
+}
+
 fn reported_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &ReportedPool) -> Row<'a, 8> {
-    let place = pool_place(labels, gpu_of_reported(frame, pool), pool.ordinal);
+    let gpu = gpu_of_reported(frame, pool);
+    let place = pool_place(labels, gpu, pool.ordinal);
+    let bfc = pool.to_pool().filter(|pool| pool.allocator.is_bfc());
+    let fits = bfc.and_then(|pool| fits(frame, gpu, &pool)).map(|fits| fits.0 as f64);
     let framework = ("framework", pool.framework.words().into());
     let bytes = |reading: &Reading<Bytes>| reading.get().map(|bytes| bytes.0 as f64);
     let (allocated, reserved) = (bytes(&pool.allocated), bytes(&pool.reserved));
@@ -205,6 +211,6 @@ fn reported_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &ReportedPool) -> 
         pid: pool.process.pid.0,
         is_other: false,
         bytes: pool.reserved.get().or(pool.allocated.get()).map(|b| b.0),
-        values: [allocated, reserved, bytes(&pool.idle()), None, largest, None, None, None],
+        values: [allocated, reserved, bytes(&pool.idle()), None, largest, fits, None, None],
     }
 }

@@ -111,6 +111,11 @@ impl CellContents<'_> {
             text.push_str(&format!(" and {} more", self.blocks.len() - max_blocks));
         }
         let segment = self.segment;
+        if segment.pool == PoolKind::Region {
+            let (address, size) = (segment.address, segment.size.short());
+            text.push_str(&format!("  region {address:x} ({size})"));
+            return text;
+        }
         let kind = if segment.expandable { " expandable" } else { "" };
         text.push_str(&format!(
             "  segment {:x} ({}{kind} {} stream {})",
@@ -283,12 +288,13 @@ impl SegmentLayout {
     }
 
     /// Returns the map's title: `cell 16 MiB, large pool first`.
-    pub fn title(&self, exact: bool, width: u16) -> String {
+    pub fn title(&self, map: &PoolMap, exact: bool, width: u16) -> String {
         let cell = self.cell.to_string();
         let cell = cell
             .strip_suffix(".00 MiB")
             .map_or_else(|| self.cell.short(), |whole| format!("{whole} MiB"));
-        let wide = if width >= 40 { ", large pool first" } else { "" };
+        let has_pools = !map.allocator.is_bfc();
+        let wide = if width >= 40 && has_pools { ", large pool first" } else { "" };
         let exact = if exact { "" } else { "; approximate" };
         format!("cell {cell}{wide}{exact}")
     }
@@ -428,7 +434,7 @@ impl MapPane {
         theme: &Theme,
     ) {
         let layout = self.layout(map, cells);
-        let title = layout.title(is_exact, cells.width);
+        let title = layout.title(map, is_exact, cells.width);
         let pieces =
             [("MAP  ", theme.style(Role::Title)), (title.as_str(), theme.style(Role::Dim))];
         put_all(buffer, cells.x, cells.y.saturating_sub(1), cells.right(), &pieces);
@@ -491,6 +497,9 @@ fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, them
 
 /// Returns a row label: `large   stream 0` or `large   s0`.
 fn segment_text(segment: &Segment, long: bool) -> String {
+    if segment.pool == PoolKind::Region {
+        return pool_text(segment.pool).to_owned();
+    }
     format!(
         "{:<8}{}{}",
         pool_text(segment.pool),
@@ -504,6 +513,7 @@ pub fn pool_text(pool: PoolKind) -> &'static str {
         PoolKind::Large => "large",
         PoolKind::Small => "small",
         PoolKind::Private => "private",
+        PoolKind::Region => "region",
         PoolKind::Unknown => "other",
     }
 }
@@ -522,7 +532,7 @@ fn row_order(map: &PoolMap) -> Vec<usize> {
         PoolKind::Large => 0,
         PoolKind::Private => 1,
         PoolKind::Small => 2,
-        PoolKind::Unknown => 3,
+        PoolKind::Region | PoolKind::Unknown => 3,
     };
     let mut order: Vec<usize> =
         (0..map.segments.len()).filter(|&i| map.segments[i].size.0 > 0).collect();

@@ -150,7 +150,7 @@ impl Trainer {
         let place = self.dice.between(0, 480) as usize;
         let mut segments = self.step(Some(place));
         segments.retain(|segment| !segment.blocks.is_empty());
-        PoolMap { process: self.process(), ordinal: 0, at, exact: true, segments }
+        PoolMap { process: self.process(), at, exact: true, segments, ..PoolMap::default() }
     }
 
     pub fn process(&self) -> ProcessKey {

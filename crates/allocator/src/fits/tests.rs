@@ -2,7 +2,8 @@ use super::super::fragmentation::Fragmentation;
 use super::super::rounded;
 use super::*;
 use crate::pool_maps::{MIB, any_map, map, segment};
-use gputop_model::pool::Sampled;
+use gputop_model::gpu::Memory;
+use gputop_model::pool::{Allocator, Sampled};
 use proptest::prelude::*;
 
 fn free(mib: u64) -> FitConditions {
@@ -280,4 +281,43 @@ fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> 
 
 fn of_stream(map: &PoolMap, conditions: &FitConditions, stream: u64) -> Fits {
     Fits::on_streams(map, conditions, |other| other == stream)
+}
+
+#[test]
+fn a_pool_of_jax_serves_its_largest_chunk_or_grows_up_to_its_limit() {
+    let blocks = [('a', 1_024), ('f', 700 * MIB), ('a', 256), ('f', 300 * MIB)];
+    let map = PoolMap {
+        allocator: Allocator::XlaBfc,
+        ..map(vec![segment(0, PoolKind::Region, false, &blocks)])
+    };
+    let pool = |limit| Pool {
+        allocator: Allocator::XlaBfc,
+        limit,
+        stats: PoolStats {
+            reserved: Sampled::new(Bytes::mib(1_001)),
+            largest_free_block: Bytes::mib(700).into(),
+            ..PoolStats::default()
+        },
+        ..Pool::default()
+    };
+    let gpu = |free| Gpu {
+        memory: Memory { free: Bytes(free).into(), ..Memory::default() },
+        ..Gpu::default()
+    };
+    let fits = |limit, free| {
+        let pool = pool(limit);
+        let conditions = FitConditions::of(None, &pool, Some(&gpu(free)));
+        let (by_map, by_stats) =
+            (Fits::of_map(&map, &conditions), Fits::of_pool(&pool, &conditions));
+        assert_eq!(by_map, by_stats);
+        (by_map.cache, by_map.driver, by_map.largest(), by_map.is_complete())
+    };
+    let mib = |n| Some(Bytes::mib(n));
+    // A preallocated pool cannot grow, whatever is free. Another one can, up to its limit and in steps of 2 MiB.
+    assert_eq!(fits(mib(1_001), 8_000 * MIB), (mib(700), mib(0), mib(700), true));
+    assert_eq!(fits(mib(3_000), 8_000 * MIB), (mib(700), mib(1_998), mib(1_998), true));
+    assert_eq!(fits(mib(3_000), 5 * MIB), (mib(700), mib(4), mib(700), true));
+    assert_eq!(fits(None, 900 * MIB), (mib(700), mib(900), mib(900), true));
+    let missing = FitConditions::default();
+    assert!(!Fits::of_map(&map, &missing).is_complete());
 }

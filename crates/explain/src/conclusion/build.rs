@@ -24,11 +24,19 @@ use crate::workload::Workloads;
 /// Factor applied to the confidence if the matched text identifies the error but contains no details.
 const WEAK_FACTOR: f64 = 0.7;
 
+/// Families of out-of-memory errors that pools of JAX, TensorFlow and CuPy report.
+const POOL_FAMILIES: [&str; 3] = ["oom-jax", "oom-tf", "oom-cupy"];
+
 /// Minimum free memory, in bytes, that is worth mentioning beside fragmented memory.
 const MIN_MENTIONED_FREE: u64 = 100 << 20;
 /// Sentence for the title of an out-of-memory error to which fragmentation contributed.
 const ALSO_FRAGMENTED: &str =
     "It would have fitted without fragmentation: another {fragmented_bytes} was cached in pieces.";
+/// Sentences for the title of an error in a pool of JAX, TensorFlow or CuPy, the first with known values.
+const POOL_STATE: [&str; 2] = [
+    "Its pool had {pool_reserved_bytes}: {pool_in_use_bytes} in use, largest free chunk {pool_largest_free_bytes} ({pool_read}).",
+    "Its pool had {pool_reserved_bytes}: {pool_in_use_bytes} in use ({pool_read}).",
+];
 
 /// Returns the incident for the sighting `item`. `beside` lists the other cards that matched messages of the same
 /// crash.
@@ -42,6 +50,13 @@ pub(super) fn incident(
     let card = diagnosis.card(item);
     let sighting = item.sighting;
     let mut found = details(diagnosis, item, comparison);
+    let measured = diagnosis.case(item, beside, ranks);
+    if POOL_FAMILIES.contains(&card.family.as_str()) {
+        evidence::add_fields(&measured, &mut found);
+    }
+    if card.family.starts_with("oom") {
+        evidence::add_preallocation(&measured, &mut found);
+    }
     let exception = Some(card)
         .filter(|card| card.family == "server" && !found.contains_key("engine_error"))
         .and_then(|_| grouping::engine_exception(diagnosis, item));
@@ -238,7 +253,8 @@ fn title(card: &Card, found: &FieldMap) -> String {
     let title = template::first(&card.titles, found);
     let names_it = card.titles.iter().any(|title| title.contains("{fragmented_bytes}"));
     let also = template::fill(ALSO_FRAGMENTED, found).filter(|_| card.family == "oom" && !names_it);
-    [Some(title), also].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let pool = POOL_STATE.iter().find_map(|state| template::fill(state, found));
+    [Some(title), also, pool].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns an incident with the card's sentences, after filling in their placeholders.

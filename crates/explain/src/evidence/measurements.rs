@@ -1,6 +1,7 @@
 //! Measurements that a live process or a recording adds to the text of a log.
 
 use gputop_model::holders::summary::HolderSummary;
+use gputop_model::reported_pool::ReportedPool;
 use gputop_model::units::{Bytes, Millis};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,58 @@ pub struct Measured {
     /// Memory holders at the time of the failure or shortly before it, without tensor names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holders: Option<HolderSummary>,
+    /// Pools of JAX, TensorFlow and CuPy on the GPU whose memory ran out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolAtFailure>,
+    /// Free memory of that GPU in the last sample before the failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_free: Option<Bytes>,
+}
+
+/// A pool of JAX, TensorFlow or CuPy when an allocation failed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolAtFailure {
+    pub pool: ReportedPool,
+    /// True if the pool belongs to the process that failed.
+    pub is_own: bool,
+    /// Settings of the pool in the environment of its process
+    /// ([`Process::pool_conf`](gputop_model::process::Process::pool_conf)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf: Option<String>,
+    /// Maximum time between the failure and the reading. `None` if the hook read the values at the failure.
+    pub lag: Option<Millis>,
+}
+
+impl Measured {
+    /// Replaces the pools of the process that failed with those that the hook read at the failure.
+    pub fn set_own_pools(&mut self, pools: &[ReportedPool]) {
+        if !pools.is_empty() {
+            self.pools.retain(|measured| !measured.is_own);
+            self.pools.extend(pools.iter().map(|pool| PoolAtFailure {
+                pool: pool.clone(),
+                is_own: true,
+                ..PoolAtFailure::default()
+            }));
+        }
+    }
+}
+
+impl PoolAtFailure {
+    /// Returns when the values were read: `when the error was raised`.
+    #[must_use]
+    pub fn when(&self) -> String {
+        match self.lag {
+            Some(Millis(lag)) => {
+                format!(
+                    "within {}.{} s of the error",
+                    lag.div_ceil(100) / 10,
+                    lag.div_ceil(100) % 10
+                )
+            }
+            None => "when the error was raised".to_owned(),
+        }
+    }
 }
 
 /// Summary of free blocks in the large pool, excluding those of CUDA graphs and MemPools.

@@ -54,7 +54,7 @@ pub(super) struct Oom {
     request_over: Option<u64>,
     /// Total memory of the GPU in bytes.
     total: Option<u64>,
-    free: Option<u64>,
+    pub(super) free: Option<u64>,
     pub(super) allocated: Option<u64>,
     /// Reserved but unallocated memory in bytes.
     pub(super) cached: Option<u64>,

@@ -681,6 +681,7 @@ impl CaseMember {
     fn add_hook_event(&mut self, event: &HookEvent) {
         if let Some(exception) = event.exception.as_deref().filter(|e| e.r#where != "cell") {
             let (source, text) = (TextSource::Hook, exception.traceback.clone());
+            self.measured.set_own_pools(&exception.pools);
             self.exception = Some(ObservedText { source, text, ..ObservedText::default() });
         }
         let Some(oom) = event.oom.as_deref() else {

@@ -9,12 +9,13 @@ use gputop_model::event::{Event, Observation, OomCountIncreased};
 use gputop_model::frame::{Frame, MAX_GPUS};
 use gputop_model::gpu::Gpu;
 use gputop_model::pool::Pool;
-use gputop_model::pool_location::{gpu_of, listed};
+use gputop_model::pool_location::{gpu_of, gpu_of_reported, listed};
 use gputop_model::process::ProcessKey;
+use gputop_model::reported_pool::ReportedPool;
 use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid};
 
 use super::figures::OomFigures;
-use crate::evidence::Measured;
+use crate::evidence::{Measured, PoolAtFailure};
 
 /// How long to keep the memory values of processes on a GPU, with one entry every [`USAGE_INTERVAL`].
 const USAGE_RETENTION: Millis = Millis(70_000);
@@ -28,6 +29,13 @@ const MAX_AGE_AT_START: Millis = Millis(10_000);
 const COMPUTING: f64 = 10.0;
 /// Minimum number of usage entries that can show that a process computes, equal to half a minute.
 const MIN_COMPUTING: usize = 6;
+
+/// Maximum age of the values of a pool that describe a failure, and maximum number of frames whose pools are kept for
+/// that. The pools of a process disappear from the frames when it exits, and are emptier after it handled the error.
+const MAX_POOL_AGE: Millis = Millis(3_000);
+const MAX_POOL_FRAMES: usize = 16;
+/// Maximum number of pools that describe one failure.
+const MAX_POOLS_AT_FAILURE: usize = 16;
 
 /// Maximum number of processes to keep. If there are more, only those in the newest frame are kept.
 const MAX_TRACKED_PROCESSES: usize = 8_192;
@@ -48,6 +56,8 @@ pub struct RecentHistory {
     pools: PoolHistory,
     processes: HashMap<ProcessKey, SeenProcess>,
     usage: HashMap<GpuUuid, VecDeque<GpuUsage>>,
+    /// Recent frames with pools of JAX, TensorFlow or CuPy, oldest first.
+    with_pools: VecDeque<Arc<Frame>>,
     newest: Arc<Frame>,
 }
 
@@ -64,6 +74,7 @@ impl RecentHistory {
     pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
         self.newest = Arc::clone(frame);
         self.pools.push(frame);
+        self.add_reported_pools(frame);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let started = process.key.start.0.saturating_mul(1_000).checked_div(ticks);
             let age = started.map(|started| frame.mono.since(Mono(started)));
@@ -77,6 +88,17 @@ impl RecentHistory {
             self.add_usage(gpu);
         }
         self.drop_old();
+    }
+
+    fn add_reported_pools(&mut self, frame: &Arc<Frame>) {
+        if frame.pools.as_ref().is_some_and(|pools| !pools.reported.is_empty()) {
+            self.with_pools.push_back(Arc::clone(frame));
+        }
+        let is_old = |kept: &Arc<Frame>| frame.mono.since(kept.mono) > MAX_POOL_AGE;
+        while self.with_pools.len() > MAX_POOL_FRAMES || self.with_pools.front().is_some_and(is_old)
+        {
+            self.with_pools.pop_front();
+        }
     }
 
     fn add_usage(&mut self, gpu: &Gpu) {
@@ -119,6 +141,7 @@ impl RecentHistory {
     pub fn forget_from(&mut self, time: Mono) {
         self.pools.forget_from(time);
         self.usage.values_mut().for_each(|ring| ring.retain(|(at, _)| *at < time));
+        self.with_pools.retain(|frame| frame.mono < time);
     }
 
     pub fn is_known(&self, process: ProcessKey) -> bool {
@@ -146,7 +169,10 @@ impl RecentHistory {
         let ordinal = rose.map_or_else(|| self.fullest(process), |rose| Some(rose.ordinal));
         let shared_page_cache = self.shared_page_cache();
         let Some(ordinal) = ordinal else {
-            return (Measured { shared_page_cache, ..Measured::default() }, None);
+            let gpu = self.only_gpu(process);
+            let pools = self.pools_at_failure(process, gpu, event.mono);
+            let gpu_free = gpu.and_then(|gpu| gpu.memory.free.get());
+            return (Measured { shared_page_cache, pools, gpu_free, ..Measured::default() }, None);
         };
         let key = (process, ordinal);
         let pool = self.pools().find(|p| (p.process, p.ordinal) == key);
@@ -156,12 +182,70 @@ impl RecentHistory {
         let mut measured = self.minutes_before(key, process, gpu, rose);
         measured.shared_page_cache = shared_page_cache;
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
+        measured.pools = self.pools_at_failure(process, gpu, event.mono);
+        measured.gpu_free = gpu.and_then(|gpu| gpu.memory.free.get());
         if let Some(figures) = &figures {
             measured.largest_free_block = figures.largest_free_block;
             measured.free_block_lag = rose.map(|rose| event.mono.since(rose.since));
             measured.request_over = figures.request_over();
         }
         (measured, figures)
+    }
+
+    /// Returns the GPU of a process that the driver lists on only one GPU. The process may have exited recently.
+    fn only_gpu(&self, process: ProcessKey) -> Option<&Gpu> {
+        let frames = std::iter::once(&self.newest).chain(self.with_pools.iter().rev());
+        let uuid = frames.into_iter().find_map(|frame| {
+            let mut on = frame.gpus.iter().filter(|gpu| listed(gpu, process).is_some());
+            on.next().filter(|_| on.next().is_none()).map(|gpu| &gpu.uuid)
+        })?;
+        self.gpus().iter().find(|gpu| gpu.uuid == *uuid)
+    }
+
+    /// Returns the recent pools of JAX, TensorFlow and CuPy in the process, and those of other processes on the GPU. Of
+    /// several readings of one pool, returns the fullest, because memory is freed after a failure.
+    fn pools_at_failure(
+        &self,
+        process: ProcessKey,
+        gpu: Option<&Gpu>,
+        at: Mono,
+    ) -> Vec<PoolAtFailure> {
+        let mut found: Vec<PoolAtFailure> = Vec::new();
+        for frame in self.with_pools.iter().rev() {
+            for pool in frame.pools.iter().flat_map(|pools| &*pools.reported) {
+                let is_own = pool.process == process;
+                let is_beside = || {
+                    let on = gpu_of_reported(frame, pool).map(|on| &on.uuid);
+                    gpu.is_some_and(|gpu| on == Some(&gpu.uuid)) && self.is_listed(pool.process)
+                };
+                let lag = at.since(pool.at).max(pool.at.since(at));
+                if lag > MAX_POOL_AGE || !(is_own || is_beside()) {
+                    continue;
+                }
+                let new = || PoolAtFailure {
+                    pool: pool.clone(),
+                    is_own,
+                    conf: frame.process(pool.process).and_then(|found| found.pool_conf.clone()),
+                    lag: Some(lag),
+                };
+                match found.iter().position(|known| is_same_pool(&known.pool, pool)) {
+                    Some(index) => {
+                        let known = &mut found[index];
+                        if is_own && pool.allocated.get() > known.pool.allocated.get() {
+                            *known = new();
+                        }
+                    }
+                    None if found.len() < MAX_POOLS_AT_FAILURE => found.push(new()),
+                    None => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns true if the process is in the newest frame.
+    fn is_listed(&self, process: ProcessKey) -> bool {
+        self.newest.process(process).is_some()
     }
 
     /// Returns the ordinal of the device on which the process has reserved the most memory.
@@ -238,4 +322,9 @@ impl RecentHistory {
         let before = sum(&mut earliest.iter().map(|usage| (usage.pid, usage.vram)));
         Some(Bytes(now.saturating_sub(before)))
     }
+}
+
+fn is_same_pool(one: &ReportedPool, other: &ReportedPool) -> bool {
+    let key = |pool: &ReportedPool| (pool.process, pool.framework, pool.ordinal);
+    key(one) == key(other)
 }

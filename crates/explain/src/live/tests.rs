@@ -23,6 +23,8 @@ use gputop_model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop_model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use gputop_model::units::{Bytes, GpuUuid, Mono, Percent, Pid, StartTicks, UnixMillis};
 
+mod pools;
+
 use super::{IncidentKey, Observer, Record};
 
 const START: u64 = 1_000_000;

@@ -82,6 +82,11 @@ impl Lateness {
         }
     }
 
+    /// Returns the number of recent collectives of which the arrivals are known, and the number that a judgement needs.
+    pub fn seen(&self) -> (usize, usize) {
+        (self.last.len(), MIN_ARRIVALS)
+    }
+
     /// Returns the slow rank, once enough collectives have been seen and most of them waited for the same rank.
     pub fn slow(&self) -> Option<SlowRank> {
         if self.last.len() < MIN_ARRIVALS {

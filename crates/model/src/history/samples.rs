@@ -1,5 +1,7 @@
 //! Extracts the values recorded in the history from a frame.
 
+use std::borrow::Cow;
+
 use super::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey};
 use super::tier::Span;
 use crate::frame::Frame;
@@ -61,7 +63,7 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
 /// so a span includes any peak between two frames.
 fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
     let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));
-    for pool in pools.flat_map(|pools| &*pools.list) {
+    for pool in pools.flat_map(|pools| pools.with_statistics()) {
         let key = |metric| SeriesKey::Pool(pool.process, pool.ordinal, metric);
         let span = |bytes: Sampled| {
             let (low, high) = (bytes.min().min(bytes.max()), bytes.max().max(bytes.min()));
@@ -71,7 +73,10 @@ fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
         let stats = &pool.stats;
         put(key(PoolMetric::Allocated), span(stats.allocated));
         put(key(PoolMetric::Reserved), span(stats.reserved));
-        put(key(PoolMetric::Retries), count(stats.num_alloc_retries));
-        put(key(PoolMetric::Ooms), count(stats.num_ooms));
+        // Only PyTorch counts these.
+        if let Cow::Borrowed(_) = pool {
+            put(key(PoolMetric::Retries), count(stats.num_alloc_retries));
+            put(key(PoolMetric::Ooms), count(stats.num_ooms));
+        }
     }
 }

@@ -121,6 +121,7 @@ mod tests {
     fn map() -> PoolMap {
         PoolMap {
             process: ProcessKey::new(418, 7),
+            allocator: crate::Allocator::XlaBfc,
             ordinal: 1,
             at: Mono(90_412),
             exact: true,

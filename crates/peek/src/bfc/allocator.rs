@@ -1,12 +1,13 @@
 //! One allocator that was found in a process: where its memory is, and how to read it.
 
 use gputop_model::reported_pool::{PoolSource, ReportedPool};
-use gputop_model::{Bytes, Mono, ProcessKey, Reading, Reason};
+use gputop_model::{Bytes, Mono, PoolMap, ProcessKey, Reading, Reason};
 
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch, MAX_CALIBRATION_BYTES};
 use super::library::Library;
 use super::snapshot::{ChunkMap, Reader, Snapshot};
+use crate::clock::now_mono;
 use crate::memory::view::View;
 use crate::memory::{Memory, Range};
 
@@ -57,6 +58,23 @@ impl Allocator {
     ) -> Self {
         let reader = Reader::new(address, vtable, layout);
         Self { name, place, address, vtable, layout, library, reader }
+    }
+
+    /// Reads the regions and chunks, as the model describes a map.
+    pub fn read_map(&mut self, memory: &dyn Memory) -> Result<PoolMap, Failure> {
+        let map = self.read(memory)?.map.ok_or(Failure::Busy)?;
+        let ordinal = match self.place {
+            Place::Gpu(ordinal) => ordinal,
+            Place::PinnedHost => 0,
+        };
+        Ok(PoolMap {
+            ordinal,
+            allocator: self.library.allocator,
+            at: now_mono(),
+            exact: true,
+            segments: map.segments(),
+            ..PoolMap::default()
+        })
     }
 
     /// Reads the statistics and the chunks. Recognizes the structure again if the chunks do not add up, because the size

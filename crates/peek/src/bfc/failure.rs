@@ -1,4 +1,4 @@
-//! Reasons why the pools of JAX or TensorFlow in a process cannot be read.
+//! Reasons why the pools of JAX, TensorFlow or CuPy in a process cannot be read.
 
 use gputop_model::{Missing, Reason};
 
@@ -6,15 +6,19 @@ use crate::memory::MemoryError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    #[error("no JAX or TensorFlow with CUDA found in this process")]
+    #[error("no JAX, TensorFlow or CuPy with CUDA found in this process")]
     NotLoaded,
     /// The library is loaded, but no pool has reserved memory. The framework may be configured to use another allocator.
-    #[error("{0} has reserved no GPU memory in a BFC pool")]
+    #[error("{0} has reserved no GPU memory in a pool that gputop can read")]
     NotInitialised(&'static str),
     #[error("the search for its pools has not finished yet")]
     Searching,
     #[error("unknown XLA build, whose pools do not have the expected structure")]
     UnknownBuild,
+    #[error(
+        "gputop can read the pools of CuPy 14.1 and 14.2, but not those of this version. Start the program with `gputop run` to see them"
+    )]
+    UnknownCupy,
     #[error("the allocator changed during every read")]
     Busy,
     /// The allocator was destroyed, or the process runs another program.
@@ -31,7 +35,7 @@ impl Failure {
         let reason = match self {
             Self::NotLoaded | Self::Forked => Reason::Unsupported,
             Self::NotInitialised(_) | Self::Searching | Self::Busy => Reason::NotRead,
-            Self::UnknownBuild => Reason::Unknown,
+            Self::UnknownBuild | Self::UnknownCupy => Reason::Unknown,
             Self::Changed => Reason::Gone,
             Self::Memory(error) => return error.missing(),
         };

@@ -16,11 +16,14 @@ pub struct Library {
     pub allocator: Allocator,
 }
 
+/// The class that allocates from the CUDA driver's pool.
+pub const ASYNC_CLASS: &str = "N15stream_executor27GpuCudaMallocAsyncAllocatorE";
+
 const LIBRARIES: &[Library] = &[
     // The wheels jax-cuda12-pjrt and jax-cuda13-pjrt.
     Library {
         file: "xla_cuda_plugin.so",
-        classes: &["N3tsl12BFCAllocatorE"],
+        classes: &["N3tsl12BFCAllocatorE", ASYNC_CLASS],
         framework: Framework::Jax,
         allocator: Allocator::XlaBfc,
     },
@@ -32,6 +35,12 @@ const LIBRARIES: &[Library] = &[
         allocator: Allocator::TensorflowBfc,
     },
 ];
+
+/// Returns JAX's library.
+#[cfg(test)]
+pub fn jax() -> &'static Library {
+    &LIBRARIES[0]
+}
 
 /// Maximum number of such libraries in one process. Two are rare.
 const MAX_IMAGES: usize = 4;

@@ -1,9 +1,10 @@
 //! The pools of one process at one time, as the model describes them.
 
-use gputop_model::{Bytes, ProcessKey, Reading, Reason, ReportedPool};
+use gputop_model::{Bytes, PoolMap, ProcessKey, Reading, Reason, ReportedPool};
 
 use super::allocator::{Allocator, Place};
 use super::failure::Failure;
+use super::other_pools::OtherPools;
 use crate::clock::now_mono;
 use crate::memory::Memory;
 
@@ -43,6 +44,36 @@ impl FoundPools {
         });
         error.map_or(Ok(pools), Err)
     }
+}
+
+impl FoundPools {
+    /// Adds the pools that are not BFC pools. Removes those that no longer exist.
+    pub(super) fn add_others(
+        &mut self,
+        process: ProcessKey,
+        pools: &mut OtherPools,
+        memory: &dyn Memory,
+    ) -> Result<(), Failure> {
+        pools.read(process, memory)?.into_iter().for_each(|pool| add(&mut self.gpu, pool));
+        Ok(())
+    }
+}
+
+/// Reads the chunks of the pools that a process has on the GPU with this ordinal.
+pub(super) fn map(
+    process: ProcessKey,
+    ordinal: u32,
+    allocators: &mut [Allocator],
+    memory: &dyn Memory,
+) -> Result<PoolMap, Failure> {
+    let mut all = PoolMap::default();
+    for allocator in allocators.iter_mut().filter(|one| one.place == Place::Gpu(ordinal)) {
+        let segments = std::mem::take(&mut all.segments);
+        all = allocator.read_map(memory)?;
+        all.segments.extend(segments);
+    }
+    all.segments.sort_by_key(|segment| segment.address);
+    Ok(PoolMap { process, ..all })
 }
 
 /// Adds a pool. Pools of one framework on one GPU count as one: JAX has a second one for collective operations.

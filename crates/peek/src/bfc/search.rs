@@ -3,11 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use gputop_model::reported_pool::Framework;
+
 use super::allocator::{Allocator, Place};
+use super::async_pool::AsyncPool;
 use super::chunks::Region;
+use super::cupy::{self, CupyPool, TypeObject};
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch, MAX_CALIBRATION_BYTES};
-use super::library::{self, Library};
+use super::library::{self, ASYNC_CLASS, Library};
+use super::other_pools::OtherPools;
 use super::scan::ObjectScan;
 use super::vtable::{VtableCache, VtableSearch};
 use crate::memory::maps::Mapping;
@@ -26,6 +31,9 @@ pub struct Search {
     libraries: VecDeque<VtableSearch>,
     framework: &'static str,
     vtables: Vec<(u64, &'static Library)>,
+    async_vtables: Vec<(u64, &'static Library)>,
+    /// Type objects of CuPy's pools.
+    cupy_types: Vec<u64>,
     scan: Option<ObjectScan>,
     found: Found,
     /// True if an allocator was found whose structure is unknown.
@@ -38,8 +46,20 @@ impl Search {
     pub fn start(memory: &dyn Memory, cache: &VtableCache) -> Result<Self, Failure> {
         let maps = memory.maps()?;
         let loaded = library::loaded(&maps);
-        let (_, first) = loaded.first().ok_or(Failure::NotLoaded)?;
-        let framework = first.framework.words();
+        let (mut cupy_types, mut is_other_cupy) = (Vec::new(), false);
+        for module in cupy::modules(&maps) {
+            match cupy::type_object(memory, &module)? {
+                TypeObject::Found(address) => cupy_types.push(address),
+                TypeObject::OtherVersion => is_other_cupy = true,
+                TypeObject::Missing => {}
+            }
+        }
+        let framework = match loaded.first() {
+            Some((_, first)) => first.framework,
+            None if !cupy_types.is_empty() => Framework::Cupy,
+            None if is_other_cupy => return Err(Failure::UnknownCupy),
+            None => return Err(Failure::NotLoaded),
+        };
         let mut libraries = VecDeque::new();
         for (base, library) in loaded {
             libraries.extend(VtableSearch::start(memory, &maps, base, library, cache)?);
@@ -47,8 +67,10 @@ impl Search {
         Ok(Self {
             maps,
             libraries,
-            framework,
+            framework: framework.words(),
             vtables: Vec::new(),
+            async_vtables: Vec::new(),
+            cupy_types,
             scan: None,
             found: Found::default(),
             is_unknown: false,
@@ -79,16 +101,33 @@ impl Search {
             self.libraries.push_front(library);
         } else {
             let of = library.library();
-            self.vtables.extend(library.vtables().map(|vtable| (vtable, of)));
+            for (class, vtable) in library.classes() {
+                let is_async = class == ASYNC_CLASS;
+                let list = if is_async { &mut self.async_vtables } else { &mut self.vtables };
+                list.push((vtable, of));
+            }
         }
         Ok(false)
     }
 
     fn scan(&mut self, memory: &dyn Memory) -> Result<bool, MemoryError> {
-        let vtables = || self.vtables.iter().map(|(vtable, _)| *vtable).collect();
+        let types = self.cupy_types.iter().copied();
+        let all = self.vtables.iter().chain(&self.async_vtables);
+        let vtables = || all.map(|(vtable, _)| *vtable).chain(types).collect();
         let scan = self.scan.get_or_insert_with(|| ObjectScan::new(&self.maps, vtables()));
         let is_done = scan.advance(memory)?;
         for (address, vtable) in std::mem::take(&mut scan.found) {
+            if self.cupy_types.contains(&vtable) {
+                let pool = CupyPool::recognize(memory, address, vtable)?;
+                self.found.others.cupy.extend(pool);
+                continue;
+            }
+            let library = self.async_vtables.iter().find(|(known, _)| *known == vtable);
+            if let Some((_, library)) = library {
+                let pool = AsyncPool::recognize(memory, address, vtable, library)?;
+                self.found.others.cuda_async.extend(pool);
+                continue;
+            }
             let library = self.vtables.iter().find(|(known, _)| *known == vtable);
             let Some((_, library)) = library else { continue };
             let candidate = Candidate { address, vtable, library };
@@ -109,10 +148,10 @@ impl Search {
 
     /// Returns what was found, or why there is nothing.
     pub fn finish(self) -> Result<Found, Failure> {
-        let is_found = !self.found.allocators.is_empty();
+        let is_found = !self.found.allocators.is_empty() || !self.found.others.is_empty();
         if is_found || !self.found.empty.is_empty() {
             Ok(self.found)
-        } else if self.is_unknown || self.vtables.is_empty() {
+        } else if self.is_unknown || (self.vtables.is_empty() && self.cupy_types.is_empty()) {
             Err(Failure::UnknownBuild)
         } else {
             Err(Failure::NotInitialised(self.framework))
@@ -124,7 +163,8 @@ impl Search {
 pub struct Found {
     pub allocators: Vec<Allocator>,
     /// Allocators that have not reserved memory yet, so their structure is not known completely.
-    pub empty: Vec<Candidate>,
+    pub(super) empty: Vec<Candidate>,
+    pub others: OtherPools,
 }
 
 /// An object that has the vtable of an allocator.

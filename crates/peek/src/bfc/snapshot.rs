@@ -7,7 +7,7 @@
 //! A program that allocates 18,000 times a second passes within five attempts in nine of ten cases. If no attempt
 //! passes, the statistics are still those of one instant, because they are copied at once, but the chunks are unknown.
 
-use gputop_model::{Bytes, Segment};
+use gputop_model::{Bytes, PoolKind, Segment};
 
 use super::chunks::{self, Chunk, Region};
 use super::failure::Failure;
@@ -71,6 +71,7 @@ impl ChunkMap {
             .map(|(region, chunks)| Segment {
                 address: region.address,
                 size: Bytes(region.size),
+                pool: PoolKind::Region,
                 blocks: chunks.iter().map(Chunk::block).collect(),
                 ..Segment::default()
             })

@@ -257,6 +257,11 @@ impl VtableSearch {
         self.found.iter().flat_map(|(_, vtables)| vtables.iter().copied())
     }
 
+    /// Returns the vtables with the names of their classes.
+    pub fn classes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.found.iter().flat_map(|(class, all)| all.iter().map(|vtable| (*class, *vtable)))
+    }
+
     pub fn library(&self) -> &'static Library {
         self.library
     }
@@ -291,7 +296,7 @@ fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> usize {
 
 /// Returns the positions of `needle` in `bytes`. Skips bytes that cannot belong to a match (Horspool's algorithm), which
 /// makes it several times faster than a comparison at every position.
-fn positions(bytes: &[u8], needle: &[u8]) -> Vec<usize> {
+pub(super) fn positions(bytes: &[u8], needle: &[u8]) -> Vec<usize> {
     let Some(last) = needle.len().checked_sub(1) else { return Vec::new() };
     let mut skip = [needle.len(); 256];
     for (index, byte) in needle.iter().take(last).enumerate() {

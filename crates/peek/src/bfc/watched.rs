@@ -4,13 +4,15 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use gputop_model::{Millis, Missing, Mono, ProcessKey};
+use gputop_model::reported_pool::Framework;
+use gputop_model::{Millis, Missing, Mono, PoolMap, ProcessKey};
 
 use super::allocator::{Allocator, Place};
 use super::failure::Failure;
 use super::is_forked_copy;
 use super::layout::{LayoutMatch, MAX_CALIBRATION_BYTES};
-use super::pools::FoundPools;
+use super::other_pools::OtherPools;
+use super::pools::{self, FoundPools};
 use super::search::{Candidate, Found, Search};
 use super::vtable::VtableCache;
 use crate::memory::MemoryError;
@@ -45,6 +47,7 @@ pub struct SearchStep<'a> {
 pub struct WatchedPools {
     key: ProcessKey,
     allocators: Vec<Allocator>,
+    others: OtherPools,
     /// Allocators that have not reserved memory yet.
     empty: Vec<Candidate>,
     search: Option<Box<Search>>,
@@ -65,6 +68,7 @@ impl WatchedPools {
         Self {
             key,
             allocators: Vec::new(),
+            others: OtherPools::default(),
             empty: Vec::new(),
             search: None,
             next_search: Mono(0),
@@ -137,16 +141,18 @@ impl WatchedPools {
     }
 
     fn take(&mut self, found: Found, step: &SearchStep<'_>) {
-        if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found.allocators) {
+        if step.detects_copies && is_forked_copy(step.proc_root, self.key.pid, &found) {
             self.allocators.clear();
+            self.others = OtherPools::default();
             self.wait(Failure::Forked, step.now);
             return;
         }
-        let known = self.allocators.len();
+        let known = self.allocators.len() + self.others.len();
         found.allocators.into_iter().for_each(|allocator| self.add(allocator));
+        self.others.add(found.others);
         self.failure = found.empty.first().map(Candidate::not_initialised);
         self.empty = found.empty;
-        let is_new = self.allocators.len() > known;
+        let is_new = self.allocators.len() + self.others.len() > known;
         self.tries = if is_new { 0 } else { self.tries.saturating_add(1) };
         self.next_search = due(step.now, self.search_interval());
     }
@@ -189,20 +195,36 @@ impl WatchedPools {
 
     /// Reads the pools that were found so far.
     pub fn read(&mut self, proc_root: &Path, now: Mono) -> FoundPools {
-        if self.allocators.is_empty() && self.empty.is_empty() {
+        if self.allocators.is_empty() && self.empty.is_empty() && self.others.is_empty() {
             return FoundPools::default();
         }
         let memory = Live::new(proc_root, self.key.pid);
         self.recognize_empty(&memory);
         let known = self.allocators.len();
+        let count = known + self.others.len();
         let pools = FoundPools::read(self.key, &mut self.allocators, &memory);
-        if self.allocators.len() < known {
+        let pools = pools.and_then(|mut pools| {
+            pools.add_others(self.key, &mut self.others, &memory)?;
+            Ok(pools)
+        });
+        if self.allocators.len() + self.others.len() < count {
             self.tries = 0;
             self.next_search = now;
         }
         let empty = self.empty.first().filter(|_| known == 0).map(Candidate::not_initialised);
         self.failure = pools.as_ref().err().cloned().or(empty);
         pools.unwrap_or_default()
+    }
+
+    /// Returns true if a pool on the GPU with this ordinal was found.
+    pub fn is_on(&self, ordinal: u32) -> bool {
+        self.allocators.iter().any(|allocator| allocator.place == Place::Gpu(ordinal))
+    }
+
+    /// Reads the chunks of the pools on the GPU with this ordinal.
+    pub fn map(&mut self, proc_root: &Path, ordinal: u32) -> Result<PoolMap, Failure> {
+        let memory = Live::new(proc_root, self.key.pid);
+        pools::map(self.key, ordinal, &mut self.allocators, &memory)
     }
 
     /// Returns why no pool could be read, or `None` if the process does not use the frameworks.
@@ -217,7 +239,9 @@ impl WatchedPools {
                 let is_gpu = |one: &&Allocator| one.place != Place::PinnedHost;
                 let busy = self.allocators.iter().find(is_gpu).map(|_| Failure::Busy);
                 let host = self.allocators.first().map(Allocator::not_initialised);
-                busy.or(host).map(|failure| failure.missing())
+                let cupy = || Failure::NotInitialised(Framework::Cupy.words());
+                let cupy = self.others.cupy.first().map(|_| cupy());
+                busy.or(host).or(cupy).map(|failure| failure.missing())
             }
         }
     }

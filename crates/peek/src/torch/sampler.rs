@@ -84,7 +84,8 @@ impl Sampler {
         self.send(|thread| answer(thread.pools()));
     }
 
-    /// Requests an immediate read of every segment and block of one pool.
+    /// Requests an immediate read of every segment and block of one pool: PyTorch's or, on a device without one, that of
+    /// JAX or TensorFlow.
     pub fn map(
         &self,
         process: ProcessKey,
@@ -224,6 +225,12 @@ impl SamplerThread {
     fn map(&mut self, process: ProcessKey, ordinal: u32) -> Result<PoolMap, Missing> {
         let watched =
             self.watched.get_mut(&process).ok_or_else(|| Failure::NotWatched.missing())?;
-        watched.torch.map(ordinal).map_err(|failure| failure.missing())
+        match watched.torch.map(ordinal) {
+            Err(_) if watched.bfc.is_on(ordinal) => {
+                let map = watched.bfc.map(&self.proc_root, ordinal);
+                map.map_err(|failure| failure.missing())
+            }
+            read => read.map_err(|failure| failure.missing()),
+        }
     }
 }

@@ -44,7 +44,7 @@ fn of(name: &str) -> Recorded {
 }
 
 fn find(memory: &dyn Memory) -> Result<Vec<Allocator>, Failure> {
-    bfc::find(memory, &mut VtableCache::default())
+    bfc::find(memory, &mut VtableCache::default()).map(|found| found.allocators)
 }
 
 /// Returns the pool `GPU_0_bfc`.
@@ -80,6 +80,19 @@ fn every_dump_reads_as_the_allocators_reported() {
         }
     }
     assert!(all.len() >= 7, "only {} dumps were found", all.len());
+}
+
+/// A dump of JAX 0.11.2 on an H200 with default settings. The values are those of `memory_stats()`.
+#[test]
+fn a_dump_from_an_h200_reads_as_the_program_reported() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/h200/jax-0.11.2.dump.zst");
+    let dump = Dump::from_bytes(&std::fs::read(file).unwrap()).unwrap();
+    let snapshot = first(&dump).read(&dump).unwrap();
+    let (map, stats) = (snapshot.map.unwrap(), snapshot.stats);
+    assert_eq!((stats.allocations, stats.in_use), (411, 247_338_240));
+    assert_eq!((stats.peak_in_use, stats.largest_allocation), (364_779_008, 50_331_904));
+    assert_eq!((stats.limit, stats.reserved), (112_583_507_968, 112_583_507_968));
+    assert_eq!(map.largest_free(), 112_332_551_424);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bfc_dump;
+mod cupy_dump;
 mod holders_dump;
 mod holders_truth;
 mod nccl_dump;

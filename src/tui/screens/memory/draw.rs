@@ -1,7 +1,7 @@
 //! Layout and drawing of the memory screen. The parts are placed from top to bottom. If there is not enough space, the
 //! lowest parts are omitted first.
 
-use gputop_model::pool::BlockState;
+use gputop_model::pool::{Allocator, BlockState};
 use gputop_model::units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -215,10 +215,23 @@ impl Shown<'_> {
     fn without_map(&self, area: Rect, buffer: &mut Buffer) {
         let pool = (self.pool.process, self.pool.ordinal);
         let missing = self.app.host.no_map.as_ref().filter(|(of, _)| *of == pool);
-        let text = missing.map_or("MAP  reading".to_owned(), |(_, why)| format!("MAP  {why}"));
+        let text = match missing {
+            Some((_, why)) => format!("MAP  {why}"),
+            None if self.is_hidden_by_torch() => format!(
+                "MAP  the map of PyTorch's pool on this GPU is read instead. `gputop allocator {} --blocks` prints both",
+                self.screen.process.pid
+            ),
+            None => "MAP  reading".to_owned(),
+        };
         let lines = wrap_words(&text, usize::from(area.width));
         let lines: Vec<_> = lines.into_iter().map(|line| (line, Role::Dim)).collect();
         put_lines(buffer, area, &lines, self.theme);
+    }
+
+    /// Returns true if the map of this pool cannot be requested, because PyTorch has a pool on the same device.
+    fn is_hidden_by_torch(&self) -> bool {
+        let mut beside = self.beside.iter();
+        self.pool.allocator.is_bfc() && beside.any(|pool| pool.allocator == Allocator::Native)
     }
 
     /// Draws the memory map, and a description of the cell under the cursor.
@@ -255,7 +268,7 @@ impl Shown<'_> {
             Some(gpu) => format!("GPU {} {}", gpu.index, card_name(gpu)),
             None => format!("cuda:{} (GPU not identified)", self.pool.ordinal),
         };
-        let devices = self.screen.devices(self.app).len();
+        let devices = self.screen.pools(self.app).len();
         let devices = if devices > 1 {
             format!("  cuda:{} of {devices} ([ ])", self.pool.ordinal)
         } else {
@@ -276,7 +289,7 @@ impl Shown<'_> {
     }
 
     fn headline(&self, area: Rect, buffer: &mut Buffer) {
-        let text = self.figures.headline();
+        let text = self.headline_text();
         // Growth matters more than fragments.
         let growth = self.screen.row(self.app).and_then(ProcessRow::growth_sentence);
         let is_bad = growth.is_some() || text.contains("but no request");
@@ -357,10 +370,11 @@ impl Shown<'_> {
         let theme = self.theme;
         let size = |size: Option<Bytes>| size.map_or(theme.glyphs.absent.into(), down);
         let fits = &self.figures.fits;
-        let names = if self.wide {
-            [" cache ", "   driver ", "   after flush "]
-        } else {
-            ["cache ", "  driver ", "  flushed "]
+        let names = match (self.wide, self.pool.allocator.is_bfc()) {
+            (true, false) => [" cache ", "   driver ", "   after flush "],
+            (false, false) => ["cache ", "  driver ", "  flushed "],
+            (true, true) => [" pool ", "   new region ", ""],
+            (false, true) => ["pool ", "  new region ", ""],
         };
         let steps = [
             (names[0], size(fits.cache)),
@@ -369,7 +383,8 @@ impl Shown<'_> {
         ];
         let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
         let mut pieces = vec![("FITS GiB ", theme.style(Role::Title))];
-        for (name, size) in &steps {
+        // A pool of JAX or TensorFlow has no flush.
+        for (name, size) in steps.iter().filter(|(name, _)| !name.is_empty()) {
             pieces.extend([(*name, dim), (size.as_str(), text)]);
         }
         let end = put_all(buffer, area.x, area.y, area.right(), &pieces);

@@ -35,6 +35,8 @@ pub struct Figures {
     /// True if the parts of idle memory were read at a different time than the pool statistics.
     pub is_split_approximate: bool,
     pub fits: Fits,
+    /// Memory by which a pool with a limit may still grow.
+    pub growth: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -163,6 +165,9 @@ impl Figures {
                 || card.is_some_and(|(_, contradicts)| contradicts),
             is_split_approximate: parts.is_split_approximate,
             fits: fits(frame, gpu, pool, read),
+            growth: pool
+                .limit
+                .map(|limit| Bytes(limit.0.saturating_sub(pool.stats.reserved.last().0))),
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
@@ -202,9 +207,10 @@ impl Figures {
 }
 
 impl Figures {
-    /// Returns the unused memory: idle memory plus the memory that the driver reports as free.
+    /// Returns the unused memory: idle memory plus the memory that the driver reports as free, if the pool may use it.
     pub fn unused(&self) -> Option<Bytes> {
-        Some(Bytes(self.idle.0 + self.card?.free.0))
+        let free = self.card?.free;
+        Some(Bytes(self.idle.0 + self.growth.map_or(free, |growth| growth.min(free)).0))
     }
 
     /// Returns true if the figures and the map describe different instants.
@@ -268,7 +274,7 @@ fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&AnalysedMap
     let conditions = FitConditions::of(process, pool, gpu);
     match read {
         Some(read) => read.fits(conditions),
-        None => Fits::of_stats(&pool.stats, &conditions),
+        None => Fits::of_pool(pool, &conditions),
     }
 }
 

@@ -155,14 +155,13 @@ impl Screen for MemoryScreen {
     }
 
     fn follow(&mut self, app: &App) {
-        let Some(ordinal) = self.pool(app).map(|pool| pool.ordinal) else {
-            return;
-        };
+        let Some(pool) = self.pool(app) else { return };
         let mine = app
             .host
             .map
             .as_ref()
-            .filter(|map| map.process == self.process && map.ordinal == ordinal);
+            .filter(|map| map.process == self.process && map.ordinal == pool.ordinal)
+            .filter(|map| map.allocator.is_bfc() == pool.allocator.is_bfc());
         let Some(map) = mine else {
             self.analysed_map = None;
             return;
@@ -208,7 +207,7 @@ impl Screen for MemoryScreen {
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         match action {
-            Action::NextGpu => self.devices(app).len() > 1,
+            Action::NextGpu => self.pools(app).len() > 1,
             Action::NextPane | Action::Open | Action::Left | Action::Right => {
                 self.analysed_map.is_some()
             }

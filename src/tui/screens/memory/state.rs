@@ -1,9 +1,12 @@
 //! The state of the memory screen: its process, the pool that it shows and the cursor.
 
+use std::borrow::Cow;
+
 use gputop_allocator::warnings::Note;
 use gputop_model::gpu::Gpu;
-use gputop_model::pool::Pool;
+use gputop_model::pool::{Allocator, Pool};
 use gputop_model::process::ProcessKey;
+use gputop_model::reported_pool::{PoolSource, ReportedPool};
 use gputop_model::units::GpuUuid;
 
 use super::analysed_map::AnalysedMap;
@@ -29,8 +32,8 @@ pub struct MemoryScreen {
     pub(super) process: ProcessKey,
     /// The GPU from which the screen was opened.
     pub(super) gpu: Option<GpuUuid>,
-    /// Device index as seen by the process, if chosen with [ and ].
-    pub(super) ordinal: Option<u32>,
+    /// Pool chosen with [ and ]: the device index as seen by the process, and the allocator.
+    pub(super) chosen: Option<(u32, Allocator)>,
     pub(super) pane: Pane,
     pub(super) map: MapPane,
     pub(super) scroll: usize,
@@ -50,40 +53,55 @@ impl MemoryScreen {
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
     }
 
-    /// Returns the pools of the process, ordered by device index.
-    pub(super) fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
+    /// Returns the pools of the process that gputop reads, ordered by device index.
+    pub(super) fn pools<'a>(&self, app: &'a App) -> Vec<Cow<'a, Pool>> {
         let pools = app.host.frame.pools.as_ref();
-        let mut list: Vec<&Pool> =
-            pools.into_iter().flat_map(|pools| pools.of(self.process)).collect();
-        list.sort_unstable_by_key(|pool| pool.ordinal);
+        let torch = pools.into_iter().flat_map(|pools| pools.of(self.process));
+        let others = pools.into_iter().flat_map(|pools| pools.reported_of(self.process));
+        let read = others.filter(|pool| pool.source == PoolSource::Memory);
+        let read = read.filter_map(ReportedPool::to_pool).map(Cow::Owned);
+        let mut list: Vec<Cow<'_, Pool>> = torch.map(Cow::Borrowed).chain(read).collect();
+        list.sort_by_key(|pool| pool.ordinal);
         list
+    }
+
+    /// Returns the pools that the process has on the same GPU in addition to the displayed pool.
+    pub(super) fn beside<'a>(&self, app: &'a App, shown: &Pool) -> Vec<Cow<'a, Pool>> {
+        let pools = app.host.frame.pools.as_ref();
+        let torch = pools.into_iter().flat_map(|pools| pools.of(self.process)).map(Cow::Borrowed);
+        let others = pools.into_iter().flat_map(|pools| pools.reported_of(self.process));
+        let others = others.filter_map(ReportedPool::to_pool).map(Cow::Owned);
+        let is_beside =
+            |pool: &Cow<'_, Pool>| pool.ordinal == shown.ordinal && pool.library != shown.library;
+        torch.chain(others).filter(is_beside).collect()
     }
 
     /// Returns the pool of the chosen device. If no device was chosen, returns the pool on the GPU from which the
     /// screen was opened. If there is no such pool, returns the first one.
-    pub(super) fn pool<'a>(&self, app: &'a App) -> Option<&'a Pool> {
-        let devices = self.devices(app);
-        let opened = |pool: &&&Pool| {
+    pub(super) fn pool<'a>(&self, app: &'a App) -> Option<Cow<'a, Pool>> {
+        let pools = self.pools(app);
+        let opened = |pool: &&Cow<'_, Pool>| {
             let on = pools::gpu_of(&app.host.frame, pool).map(|gpu| &gpu.uuid);
             on.is_some() && on == self.gpu.as_ref()
         };
-        devices
+        pools
             .iter()
-            .find(|pool| Some(pool.ordinal) == self.ordinal)
-            .or_else(|| devices.iter().find(opened))
-            .or(devices.first())
-            .copied()
+            .find(|pool| Some(key(pool)) == self.chosen)
+            .or_else(|| pools.iter().find(opened))
+            .or(pools.first())
+            .cloned()
     }
 
-    pub(super) fn shown<'a>(&'a self, app: &'a App, pool: &'a Pool, wide: bool) -> Shown<'a> {
+    pub(super) fn shown<'a>(&'a self, app: &'a App, pool: Cow<'a, Pool>, wide: bool) -> Shown<'a> {
         Shown {
             screen: self,
             app,
             theme: &app.ui.theme,
-            pool,
-            gpu: pools::gpu_of(&app.host.frame, pool),
+            gpu: pools::gpu_of(&app.host.frame, &pool),
             notes: app.host.pool_notes(self.process, pool.ordinal),
-            figures: Figures::of(&app.host.frame, pool, self.analysed_map.as_ref()),
+            figures: Figures::of(&app.host.frame, &pool, self.analysed_map.as_ref()),
+            beside: self.beside(app, &pool),
+            pool,
             wide,
         }
     }
@@ -95,17 +113,22 @@ impl MemoryScreen {
     }
 
     pub(super) fn switch(&mut self, app: &App, step: isize) -> Effect {
-        let devices = self.devices(app);
-        let now = self.pool(app).map(|pool| pool.ordinal);
-        let at = devices.iter().position(|pool| Some(pool.ordinal) == now);
-        let next = at.and_then(|at| devices.get(at.checked_add_signed(step)?));
+        let pools = self.pools(app);
+        let now = self.pool(app).map(|pool| key(&pool));
+        let at = pools.iter().position(|pool| Some(key(pool)) == now);
+        let next = at.and_then(|at| pools.get(at.checked_add_signed(step)?));
         let Some(pool) = next else {
-            return Effect::Message(no_more_gpus(devices.len(), step) + " of the process");
+            return Effect::Message(no_more_gpus(pools.len(), step) + " of the process");
         };
-        self.ordinal = Some(pool.ordinal);
+        self.chosen = Some(key(pool));
         (self.analysed_map, self.map, self.scroll) = (None, MapPane::default(), 0);
         Effect::Done
     }
+}
+
+/// Returns what tells apart the pools of one process.
+fn key(pool: &Pool) -> (u32, Allocator) {
+    (pool.ordinal, pool.allocator)
 }
 
 /// Everything needed to draw the screen once.
@@ -113,7 +136,9 @@ pub(super) struct Shown<'a> {
     pub(super) screen: &'a MemoryScreen,
     pub(super) app: &'a App,
     pub(super) theme: &'a Theme,
-    pub(super) pool: &'a Pool,
+    pub(super) pool: Cow<'a, Pool>,
+    /// Other pools of the process on the same GPU.
+    pub(super) beside: Vec<Cow<'a, Pool>>,
     pub(super) gpu: Option<&'a Gpu>,
     pub(super) notes: Vec<Note>,
     pub(super) figures: Figures,

@@ -10,6 +10,7 @@ use gputop_model::gpu::Gpu;
 use gputop_model::history::SeriesKey;
 use gputop_model::pool::Pool;
 use gputop_model::process::ProcessKey;
+use gputop_model::reported_pool::ReportedPool;
 use gputop_model::stack::StackTrigger;
 use gputop_model::units::{Bytes, Millis, Mono, UnixMillis};
 
@@ -100,6 +101,11 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
         description: description.into(),
     };
     let absent = || theme.glyphs.absent.to_owned();
+    let is_bfc = pool.allocator.is_bfc();
+    let (all, largest) = match is_bfc {
+        true => ("all free chunks of the pool", "the largest request without a new region"),
+        false => ("all free blocks of the cache", "in any stream and pool"),
+    };
     let mut lines = vec![
         metric(metrics_title(figures, of), String::new(), ""),
         metric(
@@ -107,29 +113,33 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
             of.external().map_or_else(absent, percent),
             &figures.fragmentation_verdict(),
         ),
-        metric("free blocks", small_gib(of.free), "all free blocks of the cache"),
-        metric("largest free block", down_with_unit(of.largest), "in any stream and pool"),
+        metric("free blocks", small_gib(of.free), all),
+        metric("largest free block", down_with_unit(of.largest), largest),
         metric(
             "largest allocated block",
             read.largest_allocated.map_or_else(absent, small_gib),
             "Enter on the map goes to it",
         ),
-        metric(
-            "inactive split bytes",
-            small_gib(of.inactive_split),
-            if of.expandable {
-                "not counted for expandable segments"
-            } else {
-                "free, beside a live block"
-            },
-        ),
-        metric(
-            "rounding waste",
-            if of.rounding_known { small_gib(of.rounding) } else { absent() },
-            "allocated - requested, 512-byte steps",
-        ),
-        metric("segments", pool.stats.segments.to_string(), "contiguous regions from the driver"),
     ];
+    let rounding = if of.rounding_known { small_gib(of.rounding) } else { absent() };
+    if is_bfc {
+        let regions = read.map.segments.len().to_string();
+        lines.extend([
+            metric("rounding waste", rounding, "allocated - requested, 256-byte steps and more"),
+            metric("regions", regions, "contiguous regions from the driver"),
+        ]);
+    } else {
+        let split = match of.expandable {
+            true => "not counted for expandable segments",
+            false => "free, beside a live block",
+        };
+        let segments = pool.stats.segments.to_string();
+        lines.extend([
+            metric("inactive split bytes", small_gib(of.inactive_split), split),
+            metric("rounding waste", rounding, "allocated - requested, 512-byte steps"),
+            metric("segments", segments, "contiguous regions from the driver"),
+        ]);
+    }
     lines.extend(stream_pool_lines(read));
     lines.push(metric("UNUSABLE FREE SPACE", String::new(), ""));
     lines.extend(curve_lines(read, theme));
@@ -189,7 +199,14 @@ impl Shown<'_> {
         lines.push(self.other_line());
         lines.push(self.process_line());
         lines.extend(self.card_lines());
+        lines.extend(self.pinned_line());
         lines
+    }
+
+    /// Returns the line for pinned memory of the host, which JAX and TensorFlow also manage in pools.
+    fn pinned_line(&self) -> Option<AccountingRow> {
+        let size = pools::pinned_host(&self.app.host.frame, self.screen.process)?;
+        Some(line(None, "pinned", "memory of the host, for copies", gib(size)))
     }
 
     fn shape(&self, part: MemoryPart) -> Option<(&'static str, Role)> {
@@ -199,25 +216,36 @@ impl Shown<'_> {
     fn pool_lines(&self) -> [AccountingRow; 2] {
         let figures = &self.figures;
         let peak = self.pool.stats.allocated_peak;
+        let is_bfc = self.pool.allocator.is_bfc();
+        let (words, compare) = match is_bfc {
+            true => ("live arrays", "bytes_in_use"),
+            false => ("live tensors", "memory_allocated()"),
+        };
         let shape = self.shape(MemoryPart::Allocated);
         let size = gib(figures.allocated);
         let allocated = AccountingRow {
             peak: if peak.0 > 0 { gib(peak) } else { String::new() },
-            compare: "memory_allocated()".into(),
-            ..line(shape, "allocated", "live tensors", size)
+            compare: compare.into(),
+            ..line(shape, "allocated", words, size)
         };
         let shape = self.shape(MemoryPart::Idle);
         let size = gib(figures.idle);
         let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
+        let limit =
+            self.pool.limit.map(|limit| format!("reserved - allocated; limit {}", gib(limit)));
         let idle = AccountingRow {
-            compare: format!("reserved {reserved}"),
-            ..line(shape, "idle", "reserved - allocated", size)
+            compare: format!("{} {reserved}", if is_bfc { "pool_bytes" } else { "reserved" }),
+            ..line(shape, "idle", limit.as_deref().unwrap_or("reserved - allocated"), size)
         };
         [allocated, idle]
     }
 
     /// Returns the parts of idle memory. Rare parts are omitted while they are 0.
     fn idle_lines(&self) -> Vec<AccountingRow> {
+        if self.pool.allocator.is_bfc() {
+            // The allocator returns nothing to the driver, and one request can use any part.
+            return Vec::new();
+        }
         let Some(parts) = self.figures.idle_parts else {
             let words = "unknown without the map";
             return vec![line(None, "  stuck", words, self.theme.glyphs.absent.to_owned())];
@@ -242,7 +270,12 @@ impl Shown<'_> {
         let about = approximate(figures.is_other_approximate);
         let size =
             figures.other.map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
-        line(self.shape(MemoryPart::Other), "other", "context, libraries", size)
+        let mut words = "context, libraries".to_owned();
+        for pool in &self.beside {
+            let framework = pool.library.split([',', ' ']).next().unwrap_or_default();
+            let _ = write!(words, ", {framework} {}", gib(pool.stats.reserved.last()));
+        }
+        line(self.shape(MemoryPart::Other), "other", &words, size)
     }
 
     /// Returns the lines for memory outside the process.
@@ -282,7 +315,7 @@ impl Shown<'_> {
     }
 
     fn process_line(&self) -> AccountingRow {
-        let vram = pools::vram(&self.app.host.frame, self.pool);
+        let vram = pools::vram(&self.app.host.frame, &self.pool);
         let peak = self.gpu.and_then(|gpu| {
             let key = SeriesKey::Vram(self.screen.process, gpu.uuid.clone());
             self.app.host.history.series(&key)?.peak_until(self.app.host.frame.mono)
@@ -314,7 +347,7 @@ impl Shown<'_> {
         };
         let clock = self.theme.clock(self.app.host.frame.time, "%Y-%m-%d %H:%M:%S");
         let mut text = format!("{name} {pid}  {device}  {}  {clock}\n", self.pool.library);
-        let _ = writeln!(text, "{}", self.figures.headline());
+        let _ = writeln!(text, "{}", self.headline_text());
         let _ = writeln!(text, "{:<12}  {:<39}{:>9}{:>9}", "", "", "GiB", "PEAK");
         for line in self.lines() {
             let (name, words) = (line.name, line.description);
@@ -328,10 +361,14 @@ impl Shown<'_> {
         let fits = &self.figures.fits;
         let (cache, driver, flushed) = (size(fits.cache), size(fits.driver), size(fits.flushed));
         let counters = self.counters();
-        let _ = writeln!(
-            text,
-            "FITS cache {cache}   driver {driver}   after flush {flushed}   {counters}"
-        );
+        let _ = if self.pool.allocator.is_bfc() {
+            writeln!(text, "FITS pool {cache}   new region {driver}")
+        } else {
+            writeln!(
+                text,
+                "FITS cache {cache}   driver {driver}   after flush {flushed}   {counters}"
+            )
+        };
         let _ = writeln!(text, "gputop allocator {pid}");
         Copied::new(format!("the memory of PID {pid}"), &text)
     }
@@ -342,6 +379,20 @@ impl Shown<'_> {
         let back = i64::try_from(frame.mono.since(at).0).unwrap_or(0);
         let time = UnixMillis(frame.time.0.saturating_sub(back));
         self.theme.clock(time, "%H:%M")
+    }
+
+    /// Summarizes the unused memory in one sentence. For memory that was preallocated and is not used, names the setting
+    /// that reserves less.
+    pub(super) fn headline_text(&self) -> String {
+        let pools = self.app.host.frame.pools.iter();
+        let mut reported = pools.flat_map(|pools| pools.reported_of(self.screen.process));
+        let is_shown = |pool: &&ReportedPool| {
+            pool.ordinal == self.pool.ordinal && pool.allocator == self.pool.allocator
+        };
+        let row = self.screen.row(self.app);
+        let conf = row.and_then(|row| row.facts()?.pool_conf.as_deref());
+        let preallocated = reported.find(is_shown).and_then(|pool| pool.preallocation(conf));
+        preallocated.unwrap_or_else(|| self.figures.headline())
     }
 
     /// Returns the most urgent note as a line.
@@ -356,7 +407,7 @@ impl Shown<'_> {
         let Some(read) = &self.screen.analysed_map else {
             return Vec::new();
         };
-        let mut lines = metric_lines(self.pool, read, &self.figures, self.theme);
+        let mut lines = metric_lines(&self.pool, read, &self.figures, self.theme);
         lines.extend(self.note_lines());
         lines
     }
@@ -389,6 +440,9 @@ impl Shown<'_> {
 
     /// Formats the counters: `RETRY 2 (11:58)  OOM 1 (caught)`.
     pub(super) fn counters(&self) -> String {
+        if self.pool.allocator.is_bfc() {
+            return String::new();
+        }
         let stats = &self.pool.stats;
         let since = |kind| {
             let note = self.notes.iter().find(|note| note.kind == kind);
@@ -431,13 +485,13 @@ impl Shown<'_> {
             format!("idle {}", tenths(figures.idle)),
             format!("stuck {}", size(figures.idle_parts.map(|p| p.stuck))),
         ];
-        let mut lines = vec![
-            (join_fitting(&parts, width), Role::Text),
-            (self.counters(), self.counters_role()),
-        ];
+        let is_bfc = self.pool.allocator.is_bfc();
+        let parts = &parts[..parts.len() - usize::from(is_bfc)];
+        let mut lines = vec![(join_fitting(parts, width), Role::Text)];
+        lines.extend((!is_bfc).then(|| (self.counters(), self.counters_role())));
         lines.extend(self.notes.iter().map(|note| (note.text.clone(), Role::Warn)));
         lines.extend(stack_lines(self.app, self.screen.process, width, 1));
-        let headline = figures.headline();
+        let headline = self.headline_text();
         lines.extend(
             wrap_words(&headline, usize::from(width.max(10)))
                 .into_iter()

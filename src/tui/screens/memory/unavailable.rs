@@ -1,6 +1,6 @@
 //! The memory screen of a process without a readable allocator: the title and the reason.
 
-use gputop_model::reported_pool::{PoolSource, ReportedPool};
+use gputop_model::reported_pool::{PoolSource, ReportedPool, other_allocator};
 use gputop_model::units::{Bytes, GpuUuid};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
@@ -38,7 +38,8 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     }
     let conf = row.and_then(|row| row.facts()?.pool_conf.as_deref());
     if let Some(conf) = conf.filter(|_| reported.is_empty()) {
-        lines.push(format!("Set in this process: {conf}"));
+        let why = other_allocator(conf);
+        lines.push(why.unwrap_or_else(|| format!("Set in this process: {conf}")));
     }
     lines.extend(reported.iter().filter_map(|pool| pool.preallocation(conf)));
     lines.extend(pinned(screen, app));
@@ -51,10 +52,7 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
 
 /// Returns a line about the pinned host memory of the process, which is not part of its GPU memory.
 fn pinned(screen: &MemoryScreen, app: &App) -> Option<String> {
-    let pools = app.host.frame.pools.as_ref()?;
-    let of_process = pools.pinned_host.iter().filter(|pool| pool.process == screen.process);
-    let sizes = of_process.filter_map(|pool| pool.reserved.get());
-    let sum = sizes.reduce(|a, b| Bytes(a.0.saturating_add(b.0)))?;
+    let sum = pools::pinned_host(&app.host.frame, screen.process)?;
     Some(format!("Pinned memory of the host for copies: {sum}, not part of GPU memory"))
 }
 

@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn every_figure_is_a_fact_with_its_period() {
         let theme = Theme::new(Palette::None, false, jiff::tz::TimeZone::UTC);
-        let facts = facts_of(&Gpu::default(), &Frame::default(), &theme);
+        let gpu = Gpu { traffic: Some(Default::default()), ..Gpu::default() };
+        let facts = facts_of(&gpu, &Frame::default(), &theme);
         for figure in GPU_FIGURES {
             let period = figure.period.words();
             let is_shown = |fact: &Fact| matches!(fact, Fact::Value(name, _, _, read) if *name == figure.title && *read == period);
