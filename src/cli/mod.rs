@@ -58,6 +58,8 @@ mod targets;
 #[cfg(any(test, not(local)))]
 mod unavailable;
 mod whatif;
+#[cfg(local)]
+mod why;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -125,6 +127,10 @@ enum Command {
     /// Show which tensors hold the GPU memory of a running PyTorch process, and what grows
     #[command(after_help = "Example:\n  gputop memory 4123 --watch 10s")]
     Memory(memory::Args),
+    #[cfg(local)]
+    /// Show why a running program is slow, or leaves its GPU idle
+    #[command(after_help = "Example:\n  gputop why 4123 --watch 30s")]
+    Why(why::Args),
     #[cfg(local)]
     /// Allocate GPU memory briefly to measure how much the driver can provide, and how it fragments
     #[command(after_help = "Example:\n  gputop probe --gpu 0 --policy native --policy expandable")]
@@ -220,6 +226,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Allocator(args)) => allocator::run(args),
         #[cfg(local)]
         Some(Command::Memory(args)) => memory::run(args),
+        #[cfg(local)]
+        Some(Command::Why(args)) => why::run(args, &settings()?),
         #[cfg(local)]
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]

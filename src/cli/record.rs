@@ -265,6 +265,11 @@ impl HostRecording {
                     recorder.holders(holders)?;
                 }
             }
+            Update::Phases(_, window) => {
+                if let Ok(window) = &*window {
+                    recorder.phases(window)?;
+                }
+            }
             Update::Stacks(_, stack) => {
                 if let Ok(stack) = &*stack {
                     recorder.stack(stack)?;

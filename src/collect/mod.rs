@@ -16,6 +16,7 @@ pub mod kernel_log;
 pub mod local;
 pub mod logs;
 pub mod nvml;
+pub mod phases;
 pub mod probe;
 pub mod process;
 pub mod ranks;

@@ -9,6 +9,7 @@ use super::gpu_columns::full_soon;
 use super::host_state::HostState;
 use super::rows::ProcessRow;
 use super::times::span_text;
+use super::why::stable_answer;
 
 /// Time after which a GPU that does not answer is a danger. Shorter waits are common while the driver is busy.
 const MIN_SILENCE: Millis = Millis(5_000);
@@ -28,7 +29,7 @@ pub struct Danger {
 }
 
 /// Returns the dangers in the frame on the screen, most urgent first: lost GPUs, those that do not answer, ranks that hold
-/// up their job, and GPUs whose memory is full soon.
+/// up their job, GPUs whose memory is full soon, and programs whose slowness a person can end.
 pub fn dangers(host: &HostState) -> Vec<Danger> {
     let gpus = &host.frame.gpus;
     let failed = |gpu: &Gpu, text: Option<String>| {
@@ -38,7 +39,7 @@ pub fn dangers(host: &HostState) -> Vec<Danger> {
     let lost = gpus.iter().filter_map(|gpu| failed(gpu, lost(gpu, host)));
     let silent = gpus.iter().filter_map(|gpu| failed(gpu, silent(gpu, host)));
     let full = gpus.iter().filter_map(|gpu| full(gpu, host));
-    lost.chain(silent).chain(ranks(host)).chain(full).collect()
+    lost.chain(silent).chain(ranks(host)).chain(full).chain(starved(host)).collect()
 }
 
 /// Returns the ranks that hold up others. While the display is rewound, the jobs of that time are not known.
@@ -53,6 +54,20 @@ fn ranks(host: &HostState) -> Vec<Danger> {
         is_imminent: true,
     };
     host.jobs.verdicts().map(danger).collect()
+}
+
+/// Returns the programs that are slow because of a CPU quota, heat, or workers on one core.
+fn starved(host: &HostState) -> impl Iterator<Item = Danger> {
+    host.frame.gpus.iter().filter_map(|gpu| {
+        let (process, answer) = stable_answer(host, gpu)?;
+        let sentence = answer.sentence.trim_end_matches('.');
+        answer.cause.needs_person().then(|| Danger {
+            gpu: Some(gpu.uuid.clone()),
+            text: format!("GPU {}: PID {}: {sentence}", gpu.index, process.pid),
+            emphasis: Emphasis::Warn,
+            is_imminent: false,
+        })
+    })
 }
 
 fn since(gpu: &Gpu, host: &HostState) -> Millis {

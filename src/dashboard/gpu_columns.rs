@@ -16,6 +16,7 @@ use crate::dashboard::rows::{ProcessRow, full_in};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::{Align, Cell, Column};
 use crate::dashboard::times::span_text;
+use crate::dashboard::why::stable_answer;
 
 /// A GPU or a MIG instance in a frame.
 #[derive(Debug, Clone)]
@@ -24,7 +25,7 @@ pub struct GpuRow {
     gpu: usize,
     mig: Option<usize>,
     /// What the rank on this GPU does, if it waits or holds up others.
-    rank: Option<GpuNote>,
+    activity: Option<GpuNote>,
     /// A note about memory that is growing on this GPU, if any.
     growth: Option<String>,
 }
@@ -32,7 +33,8 @@ pub struct GpuRow {
 impl GpuRow {
     /// Returns a row for each GPU in NVML order, each followed by its MIG instances.
     pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
-        let row = |gpu, mig| Self { frame: Arc::clone(frame), gpu, mig, rank: None, growth: None };
+        let row =
+            |gpu, mig| Self { frame: Arc::clone(frame), gpu, mig, activity: None, growth: None };
         frame
             .gpus
             .iter()
@@ -52,7 +54,7 @@ impl GpuRow {
             let growth = host.holders.growth_note(row.gpu(), frame);
             let full_soon = || full_soon(&host.processes.all_rows, row.gpu());
             row.growth = growth.or_else(|| Some(format!("full in ~{}", span_text(full_soon()?))));
-            row.rank = rank_note(row.gpu(), host);
+            row.activity = rank_note(row.gpu(), host).or_else(|| why_note(row.gpu(), host));
         }
         rows
     }
@@ -167,14 +169,17 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
     // Growth, such as `full in ~9s`, says more than that the GPU is nearly full.
     let is_useful = |note: &GpuNote| row.growth.is_none() || note.text != NEARLY_FULL_NOTE;
     let first = notes(row.gpu(), &row.frame).into_iter().find(is_useful);
-    if let Some(rank) = &row.rank
+    if let Some(activity) = &row.activity
         && first.as_ref().is_none_or(|note| note.emphasis != Emphasis::Bad)
     {
         let growth = row.growth.iter().map(String::as_str);
         let others = growth.chain(first.iter().map(|note| &*note.text));
-        let text: Vec<&str> = std::iter::once(&*rank.text).chain(others).collect();
+        let text: Vec<&str> = std::iter::once(&*activity.text).chain(others).collect();
         let is_alone = text.len() == 1;
-        return Cell::new(text.join(", "), if is_alone { rank.emphasis } else { Emphasis::Warn });
+        return Cell::new(
+            text.join(", "),
+            if is_alone { activity.emphasis } else { Emphasis::Warn },
+        );
     }
     match (first, &row.growth) {
         (Some(note), _) if note.emphasis == Emphasis::Bad => Cell::new(note.text, note.emphasis),
@@ -196,6 +201,12 @@ fn rank_note(gpu: &Gpu, host: &HostState) -> Option<GpuNote> {
         _ => Emphasis::Warn,
     };
     Some(GpuNote { text: state.to_string(), emphasis })
+}
+
+/// Returns why a GPU has little to do.
+fn why_note(gpu: &Gpu, host: &HostState) -> Option<GpuNote> {
+    let (_, answer) = stable_answer(host, gpu)?;
+    Some(GpuNote { text: answer.note.clone(), emphasis: Emphasis::Normal })
 }
 
 /// A message about a GPU.

@@ -42,6 +42,7 @@ use super::rows::{Growth, ProcessRow};
 use super::signal_outcome::outcome_text;
 use super::time_axis::{AxisEnd, TimeAxis};
 use super::time_window::{Retained, ScrollDirection, TimeWindow};
+use super::why::Why;
 use crate::incident::Uid;
 
 /// Maximum number of retained Python stacks, and their maximum memory. If there are more, the oldest are dropped.
@@ -85,6 +86,7 @@ pub struct HostState {
     pool_history: PoolHistory,
     last_busy: LastBusy,
     pub jobs: Jobs,
+    pub why: Why,
     /// User-assigned name of a remote host, or `None` for this host.
     pub name: Option<String>,
     pub fleet: Vec<FleetRow>,
@@ -166,6 +168,7 @@ impl HostState {
             pool_history: PoolHistory::default(),
             last_busy: LastBusy::default(),
             jobs: Jobs::default(),
+            why: Why::default(),
             name: None,
             fleet: Vec::new(),
             link: None,
@@ -194,6 +197,7 @@ impl HostState {
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Holders(process, holders) => self.holders.take(process, &holders),
+            Update::Phases(process, window) => self.take_window(process, window),
             Update::Log(log) => self.log = Some(log),
             Update::Watched(process, name) => {
                 return Some(match name {
@@ -234,6 +238,7 @@ impl HostState {
             self.pool_history.clear();
             self.last_busy.clear();
             self.jobs.clear();
+            self.why.clear();
             self.forget_map();
             self.stacks.clear();
             self.holders.clear();
@@ -260,6 +265,7 @@ impl HostState {
         self.pool_history.clear();
         self.last_busy.clear();
         self.jobs.clear();
+        self.why.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let retained = self.time_window.jump(from, frames_from);
         match retained {
@@ -292,6 +298,7 @@ impl HostState {
             self.pool_history.push(&frame);
             self.past_frames.push(&frame);
             self.last_busy.push(&frame);
+            self.why.push(&frame);
         }
         let (exits, incidents) = (&self.ended, &self.incidents);
         self.jobs.push(&frame, &Known { hello: &self.hello, exits, incidents });

@@ -34,3 +34,4 @@ pub mod time_axis;
 pub mod time_window;
 pub mod times;
 pub mod totals;
+pub mod why;

@@ -16,3 +16,4 @@ pub mod summary;
 pub mod tables;
 pub mod text_width;
 pub mod whatif;
+pub mod why;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! skippable 0x184D2A50   {"hello":{…}}                                    one line of JSON
-//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"stack":{…}}  {"holder_reading":{…}} …     one minute of lines, one block per line
+//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"stack":{…}}  {"phase_window":{…}} …     one minute of lines, one block per line
 //! skippable 0x184D2A51   {"offset":…,"start":…}  + zstd {"summary":…}     the note of that minute
 //! …                      another minute and its note
 //! skippable 0x184D2A5E   {"minutes":[…]}  + length + "gputopIX"           the index

@@ -22,7 +22,9 @@ use std::path::{Path, PathBuf};
 use gputop_model::history::{Span, Summarize, Summary};
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::protocol::map_line::MapLine;
-use gputop_model::{Event, FailureMap, Frame, Hello, Holders, Mono, PoolMap, PythonStack};
+use gputop_model::{
+    Event, FailureMap, Frame, Hello, Holders, Mono, PhaseWindow, PoolMap, PythonStack,
+};
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
@@ -170,6 +172,12 @@ impl<W: Write> Recorder<W> {
             Ok(())
         })
         .map_err(write_failed)
+    }
+
+    /// Writes what a process did, without the text of its source files.
+    pub fn phases(&mut self, window: &PhaseWindow) -> Result<(), RecordError> {
+        let line = json_entry("phase_window", &window.clone().recorded());
+        line.and_then(|line| self.write_line(window.at, &line).map(drop)).map_err(write_failed)
     }
 
     /// Writes a Python stack captured when an allocation failed or memory reached a new maximum.

@@ -85,6 +85,7 @@ actions! {
     Memory: Screens, "memory", ["M"], "memory", "Show the allocator of the process under the cursor";
     Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, and what is leaking; press again to refresh";
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it";
+    Slow: Screens, "slow", ["b"], "why slow", "Show why the process is slow or its GPU idle, from samples of what it does; press again to stop";
     Log: Screens, "log", ["L"], "open log", "Open the log of the process under the cursor";
     NextError: Screens, "next_error", ["n"], "next error", "Go to the next error in a log, or the next failed request in a snapshot";
     PreviousError: Screens, "previous_error", ["N"], "previous error", "Go to the previous error in a log, or the previous failed request in a snapshot";

@@ -88,6 +88,11 @@ pub trait Screen {
         None
     }
 
+    /// Returns the process that is sampled for this screen.
+    fn sampled(&self) -> Option<ProcessKey> {
+        None
+    }
+
     /// Returns the areas over the time axes of all charts when the screen is drawn into `body`, without titles and labels.
     fn plots(&self, _app: &App, _body: Rect) -> Vec<Rect> {
         Vec::new()

@@ -8,10 +8,11 @@ use gputop_model::document::{Document, EndedProcess, Shown};
 use gputop_model::gpu::HealthState;
 use gputop_model::holders::READING_INTERVAL;
 use gputop_model::incident::Incident;
+use gputop_model::phases::PhaseRequest;
 use gputop_model::process::ProcessKey;
 use gputop_model::protocol::{Play, Request};
 use gputop_model::signal::Signal;
-use gputop_model::units::{GpuUuid, Mono};
+use gputop_model::units::{GpuUuid, Millis, Mono};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -45,6 +46,7 @@ use crate::dashboard::incidents::{ListedIncident, news};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::time_window::ScrollDirection;
+use crate::dashboard::why::WINDOW;
 use crate::tui::widgets::area::{split_bottom, split_top};
 
 /// The lines around a screen and its body.
@@ -66,6 +68,8 @@ pub struct View {
     map: (Option<(ProcessKey, u32)>, u64),
     /// The process whose memory holders were requested, and the time of the request.
     holders: (Option<ProcessKey>, Mono),
+    /// The process whose samples were requested, and the time of the request.
+    sampled: (Option<ProcessKey>, Mono),
     /// End of the time range of the latest request for a recording's history.
     past: Option<Mono>,
     /// Requests to the source since the last call to [`Self::follow`].
@@ -99,6 +103,7 @@ impl View {
             area: Rect::default(),
             map: (None, 0),
             holders: (None, Mono(0)),
+            sampled: (None, Mono(0)),
             past: None,
             requests: Vec::new(),
         }
@@ -232,6 +237,7 @@ impl View {
             Action::Memory => self.open_memory(app),
             Action::Holders => self.open_holders(app),
             Action::Stack => self.read_stack(app),
+            Action::Slow => self.open_why(app),
             Action::Log => self.open_log(app),
             Action::Watch => self.name_log(app),
             Action::Ranks => self.open_ranks(app),
@@ -479,6 +485,12 @@ impl View {
             .into()
     }
 
+    /// Opens the process with the reason why it is slow. [`Self::follow`] requests the samples.
+    fn open_why(&mut self, app: &mut App) -> Effect {
+        let open = |row: &ProcessRow| Effect::Open(Box::new(ProcessScreen::sampling(row.id())));
+        self.process(app).map(open).into()
+    }
+
     fn open_log(&mut self, app: &mut App) -> Effect {
         self.process(app).map(|row| Effect::Open(Box::new(LogScreen::new(row.id())))).into()
     }
@@ -575,6 +587,7 @@ impl View {
         }
         requests.extend(self.wanted_map(app));
         requests.extend(self.wanted_holders(app));
+        requests.extend(self.wanted_samples(app));
         requests.extend(self.wanted_past(app));
         requests
     }
@@ -591,6 +604,9 @@ impl View {
         }
         if self.holders.0.take().is_some() {
             requests.push(Request::Holders(None));
+        }
+        if self.sampled.0.take().is_some() {
+            requests.push(Request::Phases(None));
         }
         requests
     }
@@ -625,6 +641,25 @@ impl View {
         }
         self.holders = (wanted, now);
         Some(Request::Holders(wanted))
+    }
+
+    /// Requests samples of the process whose screen asks for them, and again if none arrive, because the source may have
+    /// been restarted.
+    fn wanted_samples(&mut self, app: &App) -> Option<Request> {
+        if app.host.recording.is_some() {
+            return None;
+        }
+        let wanted = self.stack.iter().rev().find_map(|screen| screen.sampled());
+        let now = app.host.frame.mono;
+        let (requested, at) = self.sampled;
+        let is_due = now.since(at) >= RESEND_INTERVAL;
+        let is_lost = is_due && wanted.is_some_and(|process| app.host.awaits_samples(process));
+        if wanted == requested && !is_lost {
+            return None;
+        }
+        self.sampled = (wanted, now);
+        let request = |process| PhaseRequest { process, window: WINDOW };
+        Some(Request::Phases(wanted.map(request)))
     }
 
     /// Requests the recorded history needed by the charts. Each part is requested only once.
@@ -818,6 +853,8 @@ impl View {
 }
 
 /// Message shown if an action requires a process but none is selected.
+/// Time after which samples are requested again if none have arrived.
+const RESEND_INTERVAL: Millis = Millis(5_000);
 const NO_PROCESS: &str = "no process under the cursor";
 
 fn play(play: Play) -> Effect {

@@ -120,4 +120,6 @@ mod untrusted_text;
 mod whatif;
 #[cfg(target_os = "linux")]
 mod whatif_shown;
+#[cfg(target_os = "linux")]
+mod why;
 mod wire;

@@ -14,6 +14,7 @@ use gputop_model::holders::Holders;
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::link::Link;
 use gputop_model::log::LogView;
+use gputop_model::phases::PhaseWindow;
 use gputop_model::pool::{FailureMap, PoolMap};
 use gputop_model::probe::Probe;
 use gputop_model::process::ProcessKey;
@@ -161,6 +162,11 @@ pub fn all_kinds() -> Vec<Update> {
         Update::Stacks(key(), Arc::new(Ok(PythonStack::default()))),
         Update::Stacks(key(), Arc::new(Err(why()))),
         Update::Holders(key(), Arc::new(Ok(Holders::default()))),
+        Update::Phases(
+            key(),
+            Arc::new(Ok(PhaseWindow { process: key(), ..PhaseWindow::default() })),
+        ),
+        Update::Phases(key(), Arc::new(Err(why()))),
         Update::HolderSummary(Arc::new(HolderSummary {
             process: key(),
             ..HolderSummary::default()

@@ -39,6 +39,8 @@ const RULES: &[Rule] = &[
             "gputop_explain::recovery",
         ],
     },
+    // The table of phases decides what of a stack is sent.
+    Rule { place: "collect/phases", may: &["collect", "gputop_peek", "gputop_explain::why"] },
     // Builds the request for the probe's child from the host's data.
     Rule { place: "collect/probe.rs", may: &["collect", "gputop_peek", "probe", "user_files"] },
     // Replays the hook's allocation traces where they are stored.
@@ -62,6 +64,7 @@ const RULES: &[Rule] = &[
     // Prints a history replayed under other settings.
     Rule { place: "export/whatif.rs", may: &["export", "gputop_allocator"] },
     // Prints the state of a host.
+    Rule { place: "export/why.rs", may: &["dashboard", "export", "gputop_explain"] },
     Rule { place: "export/ranks.rs", may: &["dashboard", "export", "gputop_explain"] },
     Rule { place: "export", may: &["dashboard"] },
     // Quotes lines of the user's source files in incidents.

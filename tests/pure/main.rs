@@ -24,3 +24,4 @@ mod stability;
 mod support;
 mod themes;
 mod whatif_shown;
+mod why;

@@ -34,6 +34,7 @@ pub mod template;
 mod text;
 pub mod traceback;
 mod values;
+pub mod why;
 mod windows_shell;
 pub mod workload;
 

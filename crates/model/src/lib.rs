@@ -20,6 +20,7 @@ mod named;
 pub mod nearest_name;
 pub mod newest;
 pub mod permissions;
+pub mod phases;
 pub mod pool;
 pub mod pool_location;
 pub mod probe;
@@ -52,6 +53,7 @@ pub use self::incident_record::Record;
 pub use self::link::Link;
 pub use self::log::LogView;
 pub use self::permissions::Permissions;
+pub use self::phases::{Phase, PhasePlace, PhaseRequest, PhaseWindow};
 pub use self::pool::{
     Allocator, Block, BlockState, FailureMap, Pool, PoolId, PoolKind, PoolMap, PoolStats, Pools,
     Sampled, Segment, Unread,

@@ -7,7 +7,7 @@
 //! ```text
 //! {"hello":{…}}  {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"map":{…},"failed_since":90412}
 //! {"holder_summary":{…}}
-//! {"stack":{…}}  {"holder_reading":{…}}                                    in recordings
+//! {"stack":{…}}  {"phase_window":{…}}  {"holder_reading":{…}}              in recordings
 //! {"reply":{"detail":{"process":{…},"is":{…}}}}                             on connections
 //! {"request":{"interval":500}}  {"frames":12}  {"incident":"01kq3v7-x2c9"}  to a remote agent
 //! ```
@@ -33,8 +33,8 @@ use crate::holders::summary::HolderSummary;
 use crate::process::ProcessDetail;
 use crate::{
     Event, FailureMap, Frame, GpuUuid, Hello, Holders, IncidentFile, Link, LogView, Millis,
-    Missing, Mono, PoolMap, Probe, ProbeRequest, ProcessKey, PythonStack, RemoteIncident, Signal,
-    Signalled, memory_size,
+    Missing, Mono, PhaseRequest, PhaseWindow, PoolMap, Probe, ProbeRequest, ProcessKey,
+    PythonStack, RemoteIncident, Signal, Signalled, memory_size,
 };
 
 /// Maximum memory for the lists and maps in one protocol line. A frame with 2,000 processes takes 3 MiB.
@@ -62,6 +62,8 @@ pub enum Update {
     /// The reply to [`Request::Holders`]. Tensor names are private, so it is recorded only at the user's request, in the
     /// form of [`Holders::recorded`].
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
+    /// What a process did: once a second after [`Request::Phases`], and every ten seconds while its GPU has little to do.
+    Phases(ProcessKey, Arc<Result<PhaseWindow, Missing>>),
     /// Memory holders read because an allocation failed, or because the GPU's memory was nearly full.
     HolderSummary(Arc<HolderSummary>),
     Log(Arc<LogView>),
@@ -111,6 +113,8 @@ wire_forms! {
         |stack: Answer<PythonStack>| Self::Stacks(stack.process, Arc::new(stack.result()));
     Reply "holders" Self::Holders(process, holders) => Answer::of(*process, holders),
         |holders: Answer<Holders>| Self::Holders(holders.process, Arc::new(holders.result()));
+    Reply "phases" Self::Phases(process, window) => Answer::of(*process, window),
+        |window: Answer<PhaseWindow>| Self::Phases(window.process, Arc::new(window.result()));
     Reply "log" Self::Log(log) => log, |log: _| Self::Log(log);
     Reply "watched" Self::Watched(process, name) => Answer::of(*process, name),
         |name: Answer<String>| Self::Watched(name.process, name.result());
@@ -124,6 +128,7 @@ wire_forms! {
 
     // In recordings, which contain no failed readings.
     "stack", |stack: PythonStack| Self::Stacks(stack.process, Arc::new(Ok(stack)));
+    "phase_window", |window: PhaseWindow| Self::Phases(window.process, Arc::new(Ok(window)));
     "holder_reading", |holders: Holders| Self::Holders(holders.process, Arc::new(Ok(holders)));
 
     not sent: Self::Jump { .. }
@@ -148,6 +153,9 @@ pub enum Request {
     /// Find out once which tensors hold the memory of this process. Cancels the search in any other process; `None`
     /// only cancels.
     Holders(Option<ProcessKey>),
+    /// Sample the stack of this process, and send what it does. `None` stops it. Stays in effect until the next request
+    /// of this kind.
+    Phases(Option<PhaseRequest>),
     /// Send the log text that a process has written since gputop attached to it.
     Log(ProcessKey),
     /// Watch this file as a log of the process. A relative path is resolved against the working directory of the
@@ -182,6 +190,7 @@ impl Request {
             Self::Map(wanted) => Update::NoMap((*wanted)?, why),
             Self::Stacks(key) => Update::Stacks(*key, Arc::new(Err(why))),
             Self::Holders(wanted) => Update::Holders((*wanted)?, Arc::new(Err(why))),
+            Self::Phases(wanted) => Update::Phases(wanted.as_ref()?.process, Arc::new(Err(why))),
             Self::Log(process) => Update::Log(Arc::new(LogView {
                 process: *process,
                 missing: Some(why),

@@ -16,6 +16,8 @@ pub struct Stat<'a> {
     pub parent: Pid,
     /// True for a thread of the kernel, which never uses a GPU.
     pub is_kernel_thread: bool,
+    /// Number of page faults that had to wait for storage.
+    pub major_faults: u64,
     /// User and system CPU time in clock ticks.
     pub cpu_ticks: u64,
     pub start: StartTicks,
@@ -39,7 +41,8 @@ impl<'a> Stat<'a> {
         let state = run_state(*fields.next()?.first()?);
         let parent = Pid(u32::try_from(number(fields.next()?)?).ok()?);
         let flags = number(fields.nth(9 - 5)?)?;
-        let user = number(fields.nth(14 - 10)?)?;
+        let major_faults = number(fields.nth(12 - 10)?)?;
+        let user = number(fields.nth(14 - 13)?)?;
         let system = number(fields.next()?)?;
         let start = number(fields.nth(22 - 16)?)?;
         // A kernel thread may report a negative size.
@@ -56,6 +59,7 @@ impl<'a> Stat<'a> {
             state,
             parent,
             is_kernel_thread: flags & PF_KTHREAD != 0,
+            major_faults,
             cpu_ticks: user.checked_add(system)?,
             start: StartTicks(start),
             rss_pages,
@@ -107,6 +111,7 @@ mod tests {
             state: RunState::Blocked,
             parent: Pid(400),
             is_kernel_thread: false,
+            major_faults: 1,
             cpu_ticks: 300,
             start: StartTicks(98765),
             rss_pages: 2560,

@@ -6,6 +6,9 @@
 //! A stack for an event (a failed allocation, a new memory maximum) is read immediately or not at all, because a stack
 //! taken more than a second later does not explain the event.
 
+mod gil;
+mod line_table;
+mod sampler;
 mod stacks;
 
 use std::collections::BTreeMap;
@@ -16,6 +19,8 @@ use std::sync::mpsc::{self, Sender};
 use gputop_model::stack::{StackThread, StackTrigger, hook_frames};
 use gputop_model::{Bytes, Millis, Missing, Mono, ProcessKey, PythonStack, Reason};
 
+pub use self::line_table::SourcePosition;
+pub use self::sampler::{Code, LockHolder, SampledFrame, SampledThread, StackSampler};
 use self::stacks::{PythonProcess, Thread, Threads};
 use super::clock::now_mono;
 use super::process::access::Access;

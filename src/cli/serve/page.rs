@@ -1,5 +1,6 @@
 //! Latest state of each host, and the metrics page generated from these states.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use gputop_explain::ranks::{JobReport, JobWatch, RankObservation};
 use gputop_model::newest::Newest;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
-use gputop_model::{Frame, Gpu, IncidentKey, Link, Record};
+use gputop_model::{Frame, Gpu, IncidentKey, Link, Millis, PhaseWindow, ProcessKey, Record};
 use hyper::body::Bytes;
 use tokio::sync::watch;
 
@@ -27,11 +28,18 @@ const COMPLETE_FRAMES: u64 = 2;
 /// Number of frames after which a sample is complete even if the host does not send all values.
 const MAX_FRAMES: u64 = 6;
 
+/// Age from which on a window no longer describes a process.
+const MAX_PHASES_AGE: Millis = Millis(30_000);
+/// Minimum number of samples for shares.
+const MIN_SAMPLES: u32 = 20;
+
 #[derive(Debug)]
 pub struct HostStatus {
     frame: Option<Arc<Frame>>,
     ranks: JobWatch,
     jobs: Vec<JobReport>,
+    /// Newest window of each process.
+    phases: BTreeMap<ProcessKey, Arc<PhaseWindow>>,
     received: Option<Instant>,
     frames: u64,
     /// Number of frames and incidents received.
@@ -47,6 +55,7 @@ impl Default for HostStatus {
             frame: None,
             ranks: JobWatch::default(),
             jobs: Vec::new(),
+            phases: BTreeMap::new(),
             received: None,
             frames: 0,
             updates: 0,
@@ -94,10 +103,16 @@ impl HostStatus {
                     let ranks = RankObservation::of_frame("", frame, std::iter::empty());
                     self.jobs = self.ranks.observe(frame.mono, &ranks);
                 }
+                self.phases.retain(|_, window| frame.mono.since(window.at) < MAX_PHASES_AGE);
                 self.received = Some(Instant::now());
                 self.frames += 1;
                 self.updates += 1;
                 self.is_disconnected = false;
+            }
+            Update::Phases(process, window) => {
+                if let Ok(window) = &**window {
+                    self.phases.insert(*process, Arc::new(window.clone()));
+                }
             }
             Update::Link(Link::Lost { .. }) => self.is_disconnected = true,
             Update::Link(Link::Up) => self.is_disconnected = false,
@@ -255,6 +270,12 @@ fn host_metrics((name, latest): &ServedHost) -> HostMetrics {
         state: status.state(),
         frame: status.frame.clone(),
         jobs: status.jobs.clone(),
+        phases: status
+            .phases
+            .values()
+            .filter(|one| one.samples() >= MIN_SAMPLES)
+            .cloned()
+            .collect(),
         incidents: status.incidents.clone(),
     }
 }

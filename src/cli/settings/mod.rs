@@ -32,7 +32,7 @@ pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIA
 use gputop_model::text::quoted;
 pub use quantities::{length_argument, maps_argument, size_argument};
 #[cfg(local)]
-pub use quantities::{limit_argument, watch_argument};
+pub use quantities::{limit_argument, sampled_time_argument, watch_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 

@@ -35,6 +35,10 @@ const TIME_LIMIT: DurationRange =
 #[cfg(local)]
 const WATCH_INTERVAL: DurationRange =
     DurationRange { name: "interval", range: 1_000..=3_600_000, hint: "use 1s to 1h" };
+/// Range of the time for which `gputop why` watches a program. In less than 2 s there are too few samples.
+#[cfg(local)]
+const SAMPLED_TIME: DurationRange =
+    DurationRange { name: "time", range: 2_000..=600_000, hint: "use 2s to 10m" };
 
 impl DurationRange {
     /// Parses a duration: `1s`, `500ms`, `2m`, or a number of seconds. Returns `None` for `off`.
@@ -80,6 +84,11 @@ pub fn limit_argument(text: &str) -> Result<Millis, String> {
 #[cfg(local)]
 pub fn watch_argument(text: &str) -> Result<Millis, String> {
     WATCH_INTERVAL.parse_on(text)
+}
+
+#[cfg(local)]
+pub fn sampled_time_argument(text: &str) -> Result<Millis, String> {
+    SAMPLED_TIME.parse_on(text)
 }
 
 pub fn maps_argument(text: &str) -> Result<MapPeriod, String> {

@@ -27,6 +27,7 @@ use crate::collect::agent::running::Agent;
 use crate::collect::agent::section::Section;
 use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
+use crate::collect::phases::{Phases, Roots};
 use crate::collect::probe;
 use crate::collect::process::detail;
 use crate::collect::ranks::Ranks;
@@ -38,6 +39,9 @@ pub(super) trait Collector: Send + Sync {
 
     /// Sets the candidates: processes that have loaded CUDA, but do not use a GPU yet.
     fn follow(&self, _candidates: &[ProcessKey]) {}
+
+    /// Sets the processes on GPUs that have had little to do for a while.
+    fn underused(&self, _processes: &[ProcessKey]) {}
 
     /// Serves a request. Returns false if the request is for a different collector.
     fn serve(&self, _request: &Request, _agent: &Agent) -> bool {
@@ -70,6 +74,7 @@ const COLLECTORS: &[Start] = &[
     start_failure_holders,
     start_logs,
     start_ranks,
+    start_phases,
 ];
 
 pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
@@ -311,6 +316,27 @@ fn start_ranks(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>>
 impl Collector for Ranks {
     fn watch(&self, processes: &[ProcessKey]) {
         Self::watch(self, processes);
+    }
+}
+
+fn start_phases(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
+    let (feed, options) = (Arc::clone(context.feed), context.options);
+    let roots = Roots { proc: options.proc_root.clone(), cgroup: options.cgroup_root.clone() };
+    let phases = Phases::start(roots, move |key, window| {
+        feed.push(Update::Phases(key, Arc::new(window)));
+    })?;
+    Ok(Box::new(phases))
+}
+
+impl Collector for Phases {
+    fn underused(&self, processes: &[ProcessKey]) {
+        Self::underused(self, processes);
+    }
+
+    fn serve(&self, request: &Request, _: &Agent) -> bool {
+        let Request::Phases(wanted) = request else { return false };
+        self.show(*wanted);
+        true
     }
 }
 

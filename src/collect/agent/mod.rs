@@ -24,6 +24,7 @@ mod running;
 mod section;
 mod start;
 mod unattributed;
+mod underused;
 mod workers;
 mod xids;
 

@@ -42,6 +42,7 @@ impl Agent {
             Request::Detail(_)
             | Request::Stacks(_)
             | Request::Holders(_)
+            | Request::Phases(_)
             | Request::Log(_)
             | Request::Watch { .. }
             | Request::Probe(_) => {

@@ -26,6 +26,7 @@ use super::last_seen::LastSeen;
 use super::options::Options;
 use super::section::Section;
 use super::unattributed::{GpuContext, explain, needs_leftover_search};
+use super::underused::UnderusedGpus;
 use super::workers::Workers;
 use super::xids::Xids;
 use super::{devices, reported_pools};
@@ -79,6 +80,7 @@ pub(super) struct Agent {
     pub(super) last_seen: LastSeen,
     /// Processes whose exits are watched.
     pub(super) awaited: Vec<ProcessKey>,
+    pub(super) underused: UnderusedGpus,
     /// Forked children that do not use a GPU themselves. Empty outside containers.
     pub(super) copies: HashSet<ProcessKey>,
     pub(super) leftovers: Option<Vec<Leftover>>,
@@ -319,6 +321,7 @@ impl Agent {
         self.last_seen.note_peaks(self.gpus.values(), now);
         self.read_pools(now, inbox)?;
         self.drop_copies();
+        self.watch_underused(now);
         self.explain_unattributed();
         let frame = Frame {
             seq: self.frame_seq,
@@ -465,6 +468,15 @@ impl Agent {
         }
         self.candidates.retain(&self.watched, now_mono());
         self.follow_candidates();
+    }
+
+    /// Tells the collectors which processes leave their GPUs idle.
+    fn watch_underused(&mut self, now: Mono) {
+        if let Some(processes) = self.underused.changed(now, self.gpus.values()) {
+            for collector in &*self.collectors {
+                collector.underused(&processes);
+            }
+        }
     }
 
     pub(super) fn follow_candidates(&mut self) {

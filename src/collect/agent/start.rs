@@ -17,6 +17,7 @@ use super::followed_candidates::FollowedCandidates;
 use super::gpu_at_oom::AtOom;
 use super::kernel::{Kernel, ReadRequest};
 use super::last_seen::LastSeen;
+use super::underused::UnderusedGpus;
 use super::workers::Workers;
 use super::xids::Xids;
 use crate::collect::agent::options::Options;
@@ -87,6 +88,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
         leftovers: None,
         last_seen: LastSeen::default(),
         awaited: Vec::new(),
+        underused: UnderusedGpus::default(),
         at_oom: AtOom::default(),
         hello,
         options,

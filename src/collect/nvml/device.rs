@@ -625,6 +625,10 @@ fn nvlink(
     }
 }
 
+pub fn any_compute(gpu: &Gpu) -> bool {
+    gpu.processes.value().is_some_and(|list| list.iter().any(|p| p.kind != ContextKind::Graphics))
+}
+
 pub fn any_graphics(gpu: &Gpu) -> bool {
     gpu.processes.value().is_some_and(|list| list.iter().any(|p| p.kind != ContextKind::Compute))
 }

@@ -17,6 +17,7 @@ pub mod worker;
 pub mod xid;
 
 use gputop_model::gpu::Period;
+use nvml_wrapper::{Device, Nvml};
 pub use reason::{error_text, missing};
 
 use self::schedule::Group;
@@ -24,17 +25,17 @@ use self::schedule::Group;
 pub struct ReceiverClosed;
 
 /// Measures the cost of a group of NVML calls on this host. Returns the median over the GPUs, in microseconds.
-pub fn measure(nvml: &nvml_wrapper::Nvml, group: Group) -> Option<u64> {
+pub fn measure(nvml: &Nvml, group: Group) -> Option<u64> {
     let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|index| {
         let device = nvml.device_by_index(index).ok()?;
-        Some(cost(&device, index, group))
+        Some(cost(nvml, &device, index, group))
     });
     let mut costs: Vec<u64> = devices.collect();
     costs.sort_unstable();
     costs.get(costs.len() / 2).copied()
 }
 
-fn cost(device: &nvml_wrapper::Device<'_>, index: u32, group: Group) -> u64 {
+fn cost<'n>(nvml: &'n Nvml, device: &Device<'n>, index: u32, group: Group) -> u64 {
     let mut buffers = raw::Buffers::default();
     let mut gpu = device::open(device, index).unwrap_or_default();
     let started = std::time::Instant::now();
@@ -43,6 +44,9 @@ fn cost(device: &nvml_wrapper::Device<'_>, index: u32, group: Group) -> u64 {
         Group::Figures(Period::Slow) => device::slow(device, &mut gpu),
         Group::Figures(Period::WhileShown) => {
             device::traffic(device, gputop_peek::clock::now_mono(), &mut None);
+        }
+        Group::Performance => {
+            drop(device::performance(nvml, device, gputop_peek::clock::now_mono(), &mut None));
         }
         Group::Figures(Period::Once) => device::describe(device, &mut gpu),
         Group::Processes => {

@@ -24,14 +24,17 @@ pub enum Group {
     Figures(Period),
     Processes,
     ProcessUtilization,
+    /// Performance metrics of a GPU that computes, from Hopper on.
+    Performance,
 }
 
 /// All groups of NVML calls, as listed by `gputop doctor`.
-pub const GROUPS: [Group; 6] = [
+pub const GROUPS: [Group; 7] = [
     Group::Figures(Period::Once),
     Group::Figures(Period::Tick),
     Group::Processes,
     Group::ProcessUtilization,
+    Group::Performance,
     Group::Figures(Period::Slow),
     Group::Figures(Period::WhileShown),
 ];
@@ -44,7 +47,7 @@ impl Group {
             Self::Figures(Period::Slow) => Due::Every(SLOW_INTERVAL),
             Self::Figures(Period::WhileShown) => Due::Focused(Millis(2_000)),
             Self::Processes => Due::MemoryChanged(Millis(5_000)),
-            Self::ProcessUtilization => Due::Every(Millis(5_000)),
+            Self::ProcessUtilization | Self::Performance => Due::Every(Millis(5_000)),
         }
     }
 
@@ -57,6 +60,7 @@ impl Group {
             }
             Self::Processes => "processes and their memory".into(),
             Self::ProcessUtilization => "utilization by process".into(),
+            Self::Performance => "SM active and tensor cores, while a process computes".into(),
         }
     }
 }

@@ -189,6 +189,7 @@ struct Reader<'n> {
     board: Timer,
     slow: Timer,
     traffic: Timer,
+    performance: Timer,
     buffers: Buffers,
     last_memory: Memory,
     /// True if the last read found graphics contexts. If so, graphics processes are read whenever memory usage changes,
@@ -200,7 +201,7 @@ struct Reader<'n> {
     has_mps: bool,
     newest_sample: u64,
     counters: Option<device::NvlinkCounters>,
-    /// True if the GPU has performance metrics. `None` before its screen was opened.
+    /// True if the GPU has performance metrics. `None` before they were needed.
     has_gpm: Option<bool>,
     sample: Option<GpmSample<'n>>,
 }
@@ -216,6 +217,7 @@ impl<'n> Reader<'n> {
             board: Timer::new(Group::Figures(Period::Once)),
             slow: Timer::new(Group::Figures(Period::Slow)),
             traffic: Timer::new(Group::Figures(Period::WhileShown)),
+            performance: Timer::new(Group::Performance),
             buffers: Buffers::default(),
             last_memory: Memory::default(),
             graphics_seen: false,
@@ -264,11 +266,16 @@ impl<'n> Reader<'n> {
                 device::utilization(device, gpu, self.newest_sample, &mut self.buffers);
             gpu.utilization_at = Some(now);
         }
-        if !focused {
+        let is_computing = device::any_compute(gpu);
+        let has_gpm = (focused || is_computing)
+            && *self.has_gpm.get_or_insert_with(|| device::has_gpm(device));
+        if has_gpm {
+            // Cheap enough for every tick of a screen. In the background, it tells an idle GPU from a busy one.
+            if focused || self.performance.due(now.0, false, false) {
+                gpu.traffic = Some(device::performance(nvml, device, now, &mut self.sample));
+            }
+        } else if !focused {
             (gpu.traffic, self.counters, self.sample) = (None, None, None);
-        } else if *self.has_gpm.get_or_insert_with(|| device::has_gpm(device)) {
-            // Cheap enough for every tick.
-            gpu.traffic = Some(device::performance(nvml, device, now, &mut self.sample));
         } else if self.traffic.due(now.0, false, focused) {
             gpu.traffic = Some(device::traffic(device, now, &mut self.counters));
         }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use gputop_explain::ranks::{JobReport, RankRow, RankState, Verdict};
 use gputop_model::accounting::account;
 use gputop_model::gpu::{GPU_FIGURES, Value};
+use gputop_model::phases::{PhaseCount, PhaseWindow};
 use gputop_model::text::visible;
 use gputop_model::{Bytes, Frame, Gpu, HealthState, Memory, Millis, Mono, Process, Reading};
 use prometheus_client::collector::Collector;
@@ -97,6 +98,8 @@ pub struct HostMetrics {
     pub frame: Option<Arc<Frame>>,
     /// Distributed jobs with ranks on the host.
     pub jobs: Vec<JobReport>,
+    /// What the processes on underused GPUs do.
+    pub phases: Vec<Arc<PhaseWindow>>,
     pub incidents: Vec<IncidentCount>,
 }
 
@@ -132,6 +135,7 @@ impl Collector for Exposition {
         let pools = hosts.iter().flat_map(|host| &host.pools);
         write_rows(&mut out, &POOL_FIGURES, pools)?;
         write_ranks(&mut out, &hosts)?;
+        write_phases(&mut out, &hosts)?;
         write_unreadable(&mut out, &hosts)?;
         write_incidents(&mut out, &self.hosts)
     }
@@ -236,6 +240,7 @@ struct HostRows<'a> {
     labels: Labels<'a>,
     frame: &'a Frame,
     jobs: &'a [JobReport],
+    phases: &'a [Arc<PhaseWindow>],
     /// Responding GPUs with their labels.
     gpus: Vec<(Labels<'a>, &'a Gpu)>,
     processes: Vec<Row<'a, 2>>,
@@ -268,6 +273,7 @@ impl<'a> HostRows<'a> {
             labels,
             frame,
             jobs: &host.jobs,
+            phases: &host.phases,
             gpus,
             described,
         })
@@ -467,6 +473,31 @@ fn write_ranks(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         "gputop_rank_holds_up_seconds",
         "Time that other ranks have waited for this rank",
         rows(stalled),
+    )
+}
+
+/// Writes the share of each phase in the samples of a process.
+fn write_phases(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
+    let rows = hosts.iter().flat_map(|host| {
+        let of_window = |window: &Arc<PhaseWindow>| {
+            let samples = f64::from(window.samples());
+            let row = |count: &PhaseCount| {
+                let phase = serde_json::to_value(count.phase).ok();
+                let phase = phase.as_ref().and_then(|phase| phase.as_str()).unwrap_or_default();
+                let labels = [
+                    ("pid", window.process.pid.to_string().into()),
+                    ("phase", phase.to_owned().into()),
+                ];
+                (with(&host.labels, labels), f64::from(count.count) / samples)
+            };
+            window.phases.iter().map(row).collect::<Vec<_>>()
+        };
+        host.phases.iter().flat_map(of_window)
+    });
+    out.gauge(
+        "gputop_phase_ratio",
+        "Share of the samples in which a process on an underused GPU was in this phase",
+        rows,
     )
 }
 

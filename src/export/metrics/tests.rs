@@ -1,5 +1,6 @@
 use gputop_explain::ranks::{Cause, JobKey};
 use gputop_model::gpu::{Field, GpuProcess, Health, RecoveryAction};
+use gputop_model::phases::Phase;
 use gputop_model::pool::{Pool, PoolStats, Pools, Sampled};
 use gputop_model::process::ProcessKey;
 use gputop_model::process_group::Work;
@@ -94,6 +95,7 @@ fn written(frame: Frame, options: &Options) -> String {
         state: HostState::Up,
         frame: Some(Arc::new(frame)),
         jobs: Vec::new(),
+        phases: Vec::new(),
         incidents: Vec::new(),
     };
     text(vec![host], options, Format::OpenMetrics)
@@ -175,6 +177,7 @@ fn a_rank_that_cannot_be_read_has_no_wait() {
         state: HostState::Up,
         frame: Some(Arc::new(frame(1, 0))),
         jobs: vec![job],
+        phases: Vec::new(),
         incidents: Vec::new(),
     };
     let text = text(vec![host], &OPTIONS, Format::OpenMetrics);
@@ -190,4 +193,27 @@ fn a_rank_that_cannot_be_read_has_no_wait() {
         samples("gputop_rank_holds_up_seconds"),
         [r#"{pid="400",rank="0"} 0"#, r#"{pid="401",rank="1"} 0"#, r#"{pid="403",rank="3"} 41"#]
     );
+}
+
+#[test]
+fn phases_have_a_share_of_the_samples() {
+    let count = |phase, count| PhaseCount { phase, count };
+    let window = PhaseWindow {
+        process: ProcessKey::new(400, 7),
+        phases: vec![count(Phase::LoaderWait, 24), count(Phase::Backward, 6)],
+        ..PhaseWindow::default()
+    };
+    let host = HostMetrics {
+        name: None,
+        state: HostState::Up,
+        frame: Some(Arc::new(frame(1, 0))),
+        jobs: Vec::new(),
+        phases: vec![Arc::new(window)],
+        incidents: Vec::new(),
+    };
+    let text = text(vec![host], &OPTIONS, Format::OpenMetrics);
+    for (phase, share) in [("loader_wait", "0.8"), ("backward", "0.2")] {
+        let line = format!("gputop_phase_ratio{{pid=\"400\",phase=\"{phase}\"}} {share}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
 }

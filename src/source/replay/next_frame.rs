@@ -157,7 +157,10 @@ impl Reader {
                     return Ok(Some(frame));
                 }
                 Ok(Line::Update(
-                    update @ (Update::Event(_) | Update::Stacks(..) | Update::HolderSummary(_)),
+                    update @ (Update::Event(_)
+                    | Update::Stacks(..)
+                    | Update::Phases(..)
+                    | Update::HolderSummary(_)),
                 )) => {
                     self.add_event(update);
                 }

@@ -12,13 +12,15 @@ use gputop_model::process::{Process, ProcessDetail, ProcessKey, RunState, Variab
 use gputop_model::protocol::Request;
 use gputop_model::reading::{Missing, Reading};
 use gputop_model::reported_pool::{PoolSource, ReportedPool};
-use gputop_model::units::{Bytes, Mono, Percent, UnixMillis};
+use gputop_model::units::{Bytes, GpuUuid, Mono, Percent, UnixMillis};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::dashboard::rows::{ProcessRow, RowId};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::times::span_text;
+use crate::dashboard::why;
+use crate::export::why::{bars, notes, places};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::screen::{Effect, Screen, ScreenDef};
@@ -61,11 +63,18 @@ pub struct ProcessScreen {
     id: RowId,
     scroll: Scroll,
     is_detail_requested: bool,
+    /// True while the process is sampled to find out why it is slow.
+    is_sampling: bool,
 }
 
 impl ProcessScreen {
     pub fn new(id: RowId) -> Self {
-        Self { id, scroll: Scroll::default(), is_detail_requested: false }
+        Self { id, scroll: Scroll::default(), is_detail_requested: false, is_sampling: false }
+    }
+
+    /// Returns the screen with the reason why the process is slow.
+    pub fn sampling(id: RowId) -> Self {
+        Self { is_sampling: true, ..Self::new(id) }
     }
 
     /// Returns the process's rows, one for each of its GPUs.
@@ -80,7 +89,11 @@ impl ProcessScreen {
     fn facts(&self, app: &App) -> Vec<Fact> {
         let theme = &app.ui.theme;
         let rows = self.rows(app);
-        let mut list = gpu_facts(&rows, app.host.hello.reduced, theme);
+        let mut list = Vec::new();
+        if self.is_sampling {
+            list.extend(why_facts(app, self.id.key));
+        }
+        list.extend(gpu_facts(&rows, app.host.hello.reduced, theme));
         for stack in app.host.stacks(self.id.key) {
             list.extend(stacks::facts(stack, app.host.frame.mono, theme));
         }
@@ -285,6 +298,28 @@ fn context_text(kind: ContextKind) -> &'static str {
         ContextKind::Mixed => "compute and graphics",
         ContextKind::Unknown => "unknown",
     }
+}
+
+/// Returns why the process is slow, with the phases as bars and the lines that ran most often.
+fn why_facts(app: &App, process: ProcessKey) -> Vec<Fact> {
+    let mut list = vec![Fact::Heading("Why slow".into())];
+    let dim = |text: String| Fact::Value("", text, Role::Dim, "");
+    match why::report(&app.host, process) {
+        Some(Ok(report)) => {
+            list.push(Fact::Prose("", report.answer.text()));
+            list.extend(bars(report.window).into_iter().map(|bar| Fact::Long("", bar)));
+            list.extend(places(report.window).into_iter().map(|place| Fact::Long("", place)));
+            list.extend(notes(&report).into_iter().map(dim));
+        }
+        Some(Err(missing)) => list.push(dim(format!("{} {missing}", app.ui.theme.glyphs.absent))),
+        None if app.host.recording.is_some() => {
+            let text = "this recording has no samples of what the process does";
+            list.push(dim(format!("{} {text}", app.ui.theme.glyphs.absent)));
+        }
+        None => list.push(dim("reading".into())),
+    }
+    list.push(Fact::Blank);
+    list
 }
 
 fn state_text(state: RunState) -> &'static str {
@@ -496,6 +531,11 @@ impl Screen for ProcessScreen {
         {
             return Effect::Explain(Arc::clone(&known.incident));
         }
+        if action == Action::Slow {
+            self.is_sampling = !self.is_sampling;
+            self.scroll = Scroll::default();
+            return Effect::Done;
+        }
         let [_, _, area] = areas(body);
         let count = facts::lines(&self.facts(app), margin(area).width).len();
         let [area, _] = facts_areas(area, count);
@@ -505,6 +545,15 @@ impl Screen for ProcessScreen {
     fn next_request(&mut self, _app: &App) -> Option<Request> {
         let first = !std::mem::replace(&mut self.is_detail_requested, true);
         first.then_some(Request::Detail(self.id.key))
+    }
+
+    fn sampled(&self) -> Option<ProcessKey> {
+        self.is_sampling.then_some(self.id.key)
+    }
+
+    /// The figures that tell a busy GPU from an idle one are read only for the GPU of the screen.
+    fn focus(&self) -> Option<GpuUuid> {
+        self.id.gpu.clone().filter(|_| self.is_sampling)
     }
 
     fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
@@ -522,13 +571,18 @@ impl Screen for ProcessScreen {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        action != Action::Why || app.host.incident_of(self.id.key).is_some()
+        match action {
+            Action::Why => app.host.incident_of(self.id.key).is_some(),
+            Action::Slow => self.exited_at(app).is_none(),
+            _ => true,
+        }
     }
 
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Back,
             Action::Memory,
+            Action::Slow,
             Action::Stack,
             Action::Log,
             Action::Why,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gputop_model::event::{Event, Observation};
 use gputop_model::frame::Frame;
 use gputop_model::incident::Quote;
+use gputop_model::phases::Phase;
 use gputop_model::process::ProcessKey;
 use gputop_model::stack::PythonStack;
 use gputop_model::text::visible;
@@ -15,8 +16,7 @@ use crate::catalogue::Catalogue;
 use crate::fields::FieldMap;
 use crate::log::{LogFindings, Sighting, TextSource};
 use crate::ranks::{
-    ActivityKind, Cause, JobKey, JobReport, JobWatch, RankExit, RankList, RankObservation, RankRow,
-    Verdict,
+    Cause, JobKey, JobReport, JobWatch, RankExit, RankList, RankObservation, RankRow, Verdict,
 };
 
 pub const CARD: &str = "rank-stall";
@@ -80,10 +80,10 @@ impl StallKind {
     /// Returns `None` if the verdict does not say what the culprits do.
     fn of(verdict: &Verdict) -> Option<Self> {
         let place = verdict.place.as_ref();
-        let activity = place.and_then(|place| place.activity).map(|known| known.kind);
+        let activity = place.and_then(|place| place.activity).map(|known| known.phase);
         Some(match (&verdict.cause, activity) {
-            (Cause::Behind | Cause::PointToPoint, Some(ActivityKind::Loader)) => Self::Loader,
-            (Cause::Behind | Cause::PointToPoint, Some(ActivityKind::Saves)) => Self::Saves,
+            (Cause::Behind | Cause::PointToPoint, Some(phase)) if phase.is_loader() => Self::Loader,
+            (Cause::Behind | Cause::PointToPoint, Some(Phase::Checkpoint)) => Self::Saves,
             (Cause::Behind | Cause::PointToPoint, _) if place.is_some() => Self::Busy,
             (Cause::Behind | Cause::PointToPoint, _) => Self::Behind,
             (

@@ -37,5 +37,5 @@ pub use job_watch::JobWatch;
 pub use lateness::{Lateness, SlowRank};
 pub use observation::{ProcessStatus, RankExit, RankObservation};
 pub use sentence::RankList;
-pub use stack_place::{Activity, ActivityKind, StackPlace};
+pub use stack_place::StackPlace;
 pub use verdict::{Camp, Cause, Verdict};

@@ -165,7 +165,7 @@ impl Verdict {
     fn doing(&self, place: &StackPlace) -> String {
         match place.activity {
             Some(activity) if self.is_one() => format!("{} ({place})", activity.singular),
-            Some(activity) => activity.plural.to_owned(),
+            Some(activity) => activity.plural.clone(),
             None => format!("{} in {} ({place})", self.choose("is", "are"), place.function),
         }
     }

@@ -83,6 +83,7 @@ impl Queue {
                     | Update::FailureMap(_)
                     | Update::HolderSummary(_)
                     | Update::Holders(..)
+                    | Update::Phases(..)
             ) && !is_map(update)
         });
     }
@@ -121,6 +122,7 @@ impl Loss {
             | Update::NoMap(..)
             | Update::FailureMap(_)
             | Update::Stacks(..)
+            | Update::Phases(..)
             | Update::HolderSummary(_)
             | Update::Log(_)
             | Update::Position(_)

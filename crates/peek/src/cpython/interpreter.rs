@@ -173,6 +173,8 @@ pub const LAYOUTS: &[PythonLayout] = &[
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interpreter {
     pub layout: PythonLayout,
+    /// Address of `_PyRuntime`.
+    pub runtime: u64,
     /// Address of the first PyInterpreterState.
     pub head: u64,
     /// CPython's own structures have the same offsets on aarch64 (py-spy uses one set for both), C++ objects may not.
@@ -250,7 +252,7 @@ impl Interpreter {
         }
         let head = reader.word(runtime.wrapping_add(layout.head));
         let head = head.filter(|&head| is_pointer(head)).ok_or(NoInterpreter::NotFound)?;
-        Ok(Self { layout, head, is_x86_64 })
+        Ok(Self { layout, runtime, head, is_x86_64 })
     }
 }
 

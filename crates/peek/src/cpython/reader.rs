@@ -141,6 +141,12 @@ fn no_chunks() -> Vec<CachedChunk> {
     vec![CachedChunk { start: 0, bytes: Rc::from([]) }; RECENT_CHUNKS]
 }
 
+/// Returns the start and end of each mapping, without the mapped device memory of a driver, which may be slow to read.
+pub fn readable(maps: &[Mapping]) -> Rc<[(u64, u64)]> {
+    let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
+    readable.map(|map| (map.start, map.end)).collect()
+}
+
 /// Memory of the target process, with a cache. Every method returns `None` if the memory is not readable.
 #[derive(Debug)]
 pub struct Reader<'a> {
@@ -166,12 +172,20 @@ impl<'a> Reader<'a> {
         max_cached_bytes: usize,
         budget: &'a Budget<'a>,
     ) -> Self {
-        // Skip mapped device memory of a driver, which may be slow to read.
-        let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
+        Self::with_mappings(memory, readable(maps), max_cached_bytes, budget)
+    }
+
+    /// Returns a reader of these mappings, which are [`readable`].
+    pub fn with_mappings(
+        memory: &'a dyn Memory,
+        mappings: Rc<[(u64, u64)]>,
+        max_cached_bytes: usize,
+        budget: &'a Budget<'a>,
+    ) -> Self {
         Self {
             memory,
             budget,
-            mappings: readable.map(|map| (map.start, map.end)).collect(),
+            mappings,
             chunks: RefCell::default(),
             recent: RefCell::new(no_chunks()),
             buffer: RefCell::default(),
@@ -204,7 +218,7 @@ impl<'a> Reader<'a> {
         self.memory
     }
 
-    fn mapping(&self, address: u64) -> Option<(u64, u64)> {
+    pub fn mapping(&self, address: u64) -> Option<(u64, u64)> {
         let index = self.mappings.partition_point(|&(_, end)| end <= address);
         self.mappings.get(index).copied().filter(|&(start, _)| start <= address)
     }

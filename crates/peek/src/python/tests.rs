@@ -261,3 +261,66 @@ fn key_is_alive(key: ProcessKey) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", key.pid));
     status.is_ok_and(|text| !text.contains("State:\tZ"))
 }
+
+/// Calls and returns all the time, at a depth of about 60.
+const FAST: &str = "\
+import threading
+
+def leaf(x):
+    return x + 1
+
+def tree(n):
+    if n == 0:
+        return leaf(1)
+    return tree(n - 1) + leaf(n)
+
+class Worker(threading.Thread):
+    def run(self):
+        self.event.wait()
+
+worker = Worker(name='waits', daemon=True)
+worker.event = threading.Event()
+worker.start()
+print('here', flush=True)
+while True:
+    tree(50)
+";
+
+#[test]
+fn sampler_reads_most_stacks_of_a_fast_program() {
+    let target = Target::python(FAST);
+    let mut sampler = StackSampler::attach(Path::new(PROC), target.key().pid).expect("Python");
+    let threads = sampler.list().expect("threads").to_vec();
+    let names: Vec<_> = threads.iter().map(|thread| &*thread.name).collect();
+    assert_eq!(names, ["MainThread", "waits"]);
+    assert!(threads[0].is_main && !threads[1].is_main);
+    let stacks: Vec<_> = (0..200).filter_map(|_| sampler.stack(threads[0].id)).collect();
+    assert!(stacks.len() >= 150, "{} of 200 stacks", stacks.len());
+    for stack in &stacks {
+        let names: Vec<_> = stack.iter().map(|frame| &*frame.code.function).collect();
+        assert_eq!(names.last(), Some(&"<module>"), "{names:?}");
+        let is_known = |name: &&&str| ["leaf", "tree", "<module>"].contains(*name);
+        assert!(names.iter().all(|name| is_known(&name)), "{names:?}");
+    }
+    let deep = stacks.iter().map(Vec::len).max();
+    assert!(deep > Some(10), "{deep:?}");
+    let waits = sampler.stack(threads[1].id).expect("a thread that waits");
+    assert!(waits.iter().any(|frame| frame.code.function.ends_with("run")), "{waits:?}");
+    assert_eq!(sampler.stack(1), None, "no such thread");
+}
+
+#[test]
+fn sampler_finds_the_holder_of_the_global_lock() {
+    let target = Target::python(FAST);
+    let mut sampler = StackSampler::attach(Path::new(PROC), target.key().pid).expect("Python");
+    let main = sampler.list().expect("threads")[0].id;
+    let holders: Vec<_> = (0..50).map(|_| sampler.lock_holder()).collect();
+    let held = holders.iter().filter(|holder| **holder == Some(LockHolder::Thread(main))).count();
+    assert!(held >= 40, "{holders:?}");
+    let idle = Target::python(NESTED);
+    let mut sampler = StackSampler::attach(Path::new(PROC), idle.key().pid).expect("Python");
+    sampler.list().expect("threads");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while sampler.lock_holder() != Some(LockHolder::Nobody) && Instant::now() < deadline {}
+    assert_eq!(sampler.lock_holder(), Some(LockHolder::Nobody));
+}
