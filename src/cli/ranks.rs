@@ -20,7 +20,7 @@ use super::dashboard;
 use super::once::width;
 use super::print::{print, print_json, say, write_out};
 use super::settings::{
-    ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, watch_argument,
+    ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, sampled_time_argument,
 };
 use crate::collect::local;
 use crate::collect::ranks::RankReader;
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     watch: bool,
     /// Count the collectives of all ranks 50 times a second for this time, and name the rank that comes last to most of them
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", value_parser = watch_argument, conflicts_with = "watch")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", value_parser = sampled_time_argument, conflicts_with = "watch")]
     slow: Option<Millis>,
     #[command(flatten)]
     sampling: SamplingArgs,
