@@ -17,6 +17,7 @@ pub const SUBCOMMANDS: &[&str] = &[
     "snapshot",
     "summary",
     "whatif",
+    "why",
     "run",
     "hook",
     "explain",
