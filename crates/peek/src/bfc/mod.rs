@@ -18,8 +18,8 @@
 //! +1104 and the statistics at +1152. The chunks have 104 bytes each. Their chain starts at the region's first handle,
 //! covers the region exactly, and the chunks in use add up to `bytes_in_use`.
 //!
-//! The pools of CuPy are Python objects, which the same scan finds by their type ([`cupy`]). Of JAX's `cuda_async` allocator,
-//! the statistics and the live allocations are read ([`async_pool`]).
+//! The pools of CuPy are Python objects, which the same scan finds by their type (`cupy`). Of JAX's `cuda_async` allocator,
+//! the statistics and the live allocations are read (`async_pool`).
 //!
 //! As with PyTorch ([`torch`](crate::torch)), read only processes that the driver lists: a forked child has a copy of
 //! its parent's allocator.
