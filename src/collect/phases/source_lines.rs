@@ -17,6 +17,8 @@ use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 
 const MAX_FILES: usize = 512;
 const MAX_FILE_BYTES: u64 = 2 << 20;
+/// Maximum size of the files of one process together. Beyond it, they are read again.
+const MAX_BYTES: usize = 8 << 20;
 const MAX_QUOTED_CHARS: usize = 80;
 /// Milliseconds per clock tick of a process's start time.
 const TICK_MS: i64 = 10;
@@ -30,6 +32,7 @@ pub struct SourceFiles {
     /// Start of the process in milliseconds since 1970.
     started: i64,
     files: HashMap<String, Option<SourceFile>>,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -46,6 +49,7 @@ impl SourceFiles {
             folder: proc_root.join(process.pid.to_string()),
             started: boot_time().0.saturating_add(ticks.saturating_mul(TICK_MS)),
             files: HashMap::new(),
+            bytes: 0,
         }
     }
 
@@ -72,10 +76,13 @@ impl SourceFiles {
 
     fn file(&mut self, path: &str) -> Option<&mut SourceFile> {
         if !self.files.contains_key(path) {
-            if self.files.len() >= MAX_FILES {
-                self.files.clear();
-            }
             let text = self.read(path);
+            let bytes = text.as_ref().map_or(0, String::len);
+            if self.files.len() >= MAX_FILES || self.bytes + bytes > MAX_BYTES {
+                self.files.clear();
+                self.bytes = 0;
+            }
+            self.bytes += bytes;
             let file = text.map(|text| SourceFile { text, redacted: None });
             self.files.insert(path.to_owned(), file);
         }
