@@ -1,5 +1,7 @@
 //! Distributed jobs with ranks on one host: which rank waits for which.
 
+use std::sync::Arc;
+
 use gputop_explain::ranks::{JobReport, RankExit, RankObservation, RankRow, RankState, Verdict};
 use gputop_model::frame::Frame;
 use gputop_model::host::Hello;
@@ -22,6 +24,8 @@ pub struct Jobs {
     joined: JoinedJobs,
     /// Name of this host.
     host: String,
+    /// The jobs of all hosts when they were last taken.
+    all: Arc<[JobReport]>,
     reports: Vec<JobReport>,
     /// The ranks of all jobs, those of jobs that wait first.
     pub lines: Vec<RankLine>,
@@ -29,7 +33,7 @@ pub struct Jobs {
     pub only: Option<String>,
 }
 
-/// What else is known of the processes of a host.
+/// Exits and incidents of a host's processes.
 pub(super) struct Known<'a> {
     pub hello: &'a Hello,
     pub exits: &'a ExitedProcesses,
@@ -65,7 +69,11 @@ impl Jobs {
 
     /// Takes the jobs of all hosts, for a list of hosts.
     pub(super) fn take_all(&mut self) {
-        self.take(self.joined.reports(), &Frame::default());
+        let reports = self.joined.reports();
+        if !Arc::ptr_eq(&reports, &self.all) {
+            self.take(reports.to_vec(), &Frame::default());
+            self.all = reports;
+        }
     }
 
     /// `frame` is the newest frame of this host.

@@ -63,9 +63,9 @@ impl JoinedJobs {
         joined.reports.iter().filter(is_here).cloned().collect()
     }
 
-    /// Returns the jobs of all hosts.
-    pub(super) fn reports(&self) -> Vec<JobReport> {
-        self.lock().reports.to_vec()
+    /// Returns the jobs of all hosts at the newest look.
+    pub(super) fn reports(&self) -> Arc<[JobReport]> {
+        Arc::clone(&self.lock().reports)
     }
 
     /// Forgets the ranks of a host.
@@ -168,6 +168,6 @@ mod tests {
         let alone = verdicts(&reports[0]);
         assert!(alone.iter().all(|text| text.contains("not on this host")), "{alone:?}");
         joined.forget("node1");
-        assert_eq!(joined.reports(), []);
+        assert_eq!(*joined.reports(), []);
     }
 }
