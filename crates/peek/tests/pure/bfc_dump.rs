@@ -16,6 +16,8 @@ use gputop_peek::memory::{Memory, MemoryError, Range};
 use proptest::prelude::*;
 use serde_json::Value;
 
+use crate::words::{peek, poke};
+
 struct Recorded {
     name: String,
     dump: Dump,
@@ -125,21 +127,6 @@ fn the_gap_of_a_preallocated_pool_counts_as_free() {
         assert_eq!(stats.reserved, 8_000_000_000);
         assert!(map.largest_free() > (stats.reserved - stats.in_use) / 2, "{name}");
     }
-}
-
-/// Sets a word of a dump.
-fn poke(dump: &mut Dump, address: u64, value: u64) {
-    let mut ranges = dump.bytes_mut();
-    let (start, bytes) =
-        ranges.find(|(at, bytes)| (*at..*at + bytes.len() as u64).contains(&address)).unwrap();
-    let at = usize::try_from(address - start).unwrap();
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn peek(dump: &Dump, address: u64) -> u64 {
-    let mut bytes = Vec::new();
-    dump.read(&[Range { address, len: 8 }], &mut bytes).unwrap();
-    u64::from_le_bytes(bytes.try_into().unwrap())
 }
 
 /// Offsets in JAX 0.6.2.

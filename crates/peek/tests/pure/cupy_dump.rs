@@ -6,7 +6,8 @@ use gputop_model::reported_pool::{Framework, PoolSource};
 use gputop_model::{Allocator, Bytes, ProcessKey, Reading, ReportedPool};
 use gputop_peek::bfc::{self, Failure, Found, FoundPools, VtableCache};
 use gputop_peek::memory::dump::Dump;
-use gputop_peek::memory::{Memory, Range};
+
+use crate::words::{peek, poke};
 
 /// What the program reported: bytes from the driver, and bytes in use.
 const TOTAL: u64 = 250_797_056;
@@ -25,26 +26,11 @@ fn read(dump: &Dump) -> FoundPools {
     find(dump).unwrap().read(ProcessKey::new(7, 1), dump).unwrap()
 }
 
-/// Sets a word of the dump.
-fn poke(dump: &mut Dump, address: u64, value: u64) {
-    let mut ranges = dump.bytes_mut();
-    let (start, bytes) =
-        ranges.find(|(at, bytes)| (*at..*at + bytes.len() as u64).contains(&address)).unwrap();
-    let at = usize::try_from(address - start).unwrap();
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn word(dump: &Dump, address: u64) -> u64 {
-    let mut bytes = Vec::new();
-    dump.read(&[Range { address, len: 8 }], &mut bytes).unwrap();
-    u64::from_le_bytes(bytes.try_into().unwrap())
-}
-
 /// Returns the address of the pool with memory. The other one is empty.
 fn pool(dump: &Dump) -> u64 {
     let found = find(dump).unwrap().others.cupy;
     assert_eq!(found.len(), 2);
-    found.iter().map(|pool| pool.address).find(|at| word(dump, at + 80) > 0).unwrap()
+    found.iter().map(|pool| pool.address).find(|at| peek(dump, at + 80) > 0).unwrap()
 }
 
 #[test]
@@ -99,7 +85,7 @@ fn freed_and_implausible_objects_are_not_pools() {
 fn another_version_is_refused_with_a_reason() {
     let mut dump = dump();
     let at = pool(&dump);
-    let type_object = word(&dump, at + 8);
+    let type_object = peek(&dump, at + 8);
     poke(&mut dump, type_object + 32, 112);
     let why = find(&dump).unwrap_err();
     assert_eq!(why, Failure::UnknownCupy);

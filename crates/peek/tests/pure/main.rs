@@ -8,3 +8,4 @@ mod holders_dump;
 mod holders_truth;
 mod nccl_dump;
 mod torch_dump;
+mod words;
