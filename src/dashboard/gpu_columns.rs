@@ -24,7 +24,7 @@ pub struct GpuRow {
     frame: Arc<Frame>,
     gpu: usize,
     mig: Option<usize>,
-    /// What the rank on this GPU does, if it waits or holds up others.
+    /// State of the rank on this GPU, if it waits or holds up others.
     activity: Option<GpuNote>,
     /// A note about memory that is growing on this GPU, if any.
     growth: Option<String>,

@@ -128,7 +128,7 @@ pub struct WhyDocument<'a> {
     places: Vec<PlaceEntry<'a>>,
     gpu: Option<GpuEntry>,
     unread: Vec<UnreadEntry>,
-    /// What the sentence is based on.
+    /// The evidence for the sentence.
     window: &'a PhaseWindow,
 }
 

@@ -143,7 +143,7 @@ impl LoadHistory {
     }
 }
 
-/// What happened between two snapshots.
+/// The differences between two snapshots.
 struct Difference<'a> {
     first: &'a Snapshot,
     last: &'a Snapshot,

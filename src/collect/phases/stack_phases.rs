@@ -23,7 +23,7 @@ pub struct Place {
     pub position: SourcePosition,
 }
 
-/// What is known of each function and line of one process.
+/// Phases of the functions and lines of one process, looked up once for each.
 #[derive(Debug)]
 pub struct StackPhases {
     pub sources: SourceFiles,

@@ -81,7 +81,7 @@ pub struct WatchedProcess {
     driving: Option<u64>,
     /// Another thread that uses the GPU, and the number of lists in which it did.
     candidate: Option<(u64, u32)>,
-    /// Where threads other than the driving one were at the last look.
+    /// Places of the threads other than the driving one at the last look.
     places: BTreeMap<u64, String>,
 }
 

@@ -98,7 +98,7 @@ pub struct HostMetrics {
     pub frame: Option<Arc<Frame>>,
     /// Distributed jobs with ranks on the host.
     pub jobs: Vec<JobReport>,
-    /// What the processes on underused GPUs do.
+    /// Phases of the processes on underused GPUs.
     pub phases: Vec<Arc<PhaseWindow>>,
     pub incidents: Vec<IncidentCount>,
 }

@@ -53,8 +53,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(ProcessScreen::new(app.host.processes.rows.first()?.id()))),
 };
 
-/// Source label for values reported by the framework itself.
-/// Sources of the pools of other frameworks.
+/// Source labels of the pools of other frameworks: reported by the framework, or read by gputop.
 const REPORTED: &str = "program, 1 s";
 const READ: &str = "1 Hz";
 

@@ -28,7 +28,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "The rank has called a collective that another rank has not called yet. It is named after 10 s, or after ten times the usual interval \
              between collectives.",
         ),
-        ("holds up", "Other ranks wait for this one, and it waits for nobody."),
+        ("holds up", "Other ranks wait for this rank, which waits for no other."),
         (
             "called, enqueued, completed",
             "Collectives that the program has called, that NCCL has accepted, and that the watchdog has seen completed.",
@@ -90,7 +90,7 @@ impl RanksScreen {
     /// Returns the areas of the table, and of the text below it.
     fn areas(app: &App, area: Rect) -> [Rect; 2] {
         let rows = u16::try_from(app.host.jobs.lines.len() + 2).unwrap_or(u16::MAX);
-        // Of many ranks, those that fit into two thirds are shown.
+        // A long table leaves a third of the height to the text below it.
         let table = rows.min((area.height * 2 / 3).max(MIN_TABLE));
         Layout::vertical([Constraint::Max(table), Constraint::Fill(1)]).areas(area)
     }

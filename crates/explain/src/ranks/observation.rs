@@ -1,4 +1,4 @@
-//! What is known of one rank at one look.
+//! One rank at one look: its reading and the state of its process.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is known of one process over several looks: its newest positions, and for how long nothing has moved.
+//! One process over several looks: its newest positions, and for how long nothing has moved.
 
 use std::sync::Arc;
 

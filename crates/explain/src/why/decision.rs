@@ -10,7 +10,7 @@ use super::gpu_load::GpuLoad;
 use super::share::{MIN_SAMPLES, Share};
 use super::wording;
 
-/// What is known of a process over a time window.
+/// The facts about a process over a time window.
 #[derive(Debug, Clone, Copy)]
 pub struct Signals<'a> {
     pub window: &'a PhaseWindow,
