@@ -198,11 +198,12 @@ fn dashboard_survives_tmux_detach() {
 
 /// Returns the pane of an attached terminal, without tmux's status line.
 fn without_status(screen: &vt100::Screen) -> String {
-    let text = screen.contents();
-    let lines: Vec<&str> = text.lines().collect();
+    let (height, width) = screen.size();
+    let others = usize::from(height.get()) - 1;
     let mut pane = String::new();
-    for line in &lines[..lines.len().saturating_sub(1)] {
-        let _ = writeln!(pane, "{line}");
+    // `contents` joins rows that tmux filled to their end.
+    for row in screen.rows(0, width.get()).take(others) {
+        let _ = writeln!(pane, "{row}");
     }
     pane
 }

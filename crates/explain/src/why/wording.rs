@@ -121,7 +121,8 @@ impl Text<'_> {
             Throttle::HwPowerBrake => "Check the power supply of the host.",
             _ => "Check the cooling and the fans of the host.",
         };
-        let note = format!("hot: {}", clock.clone().unwrap_or_else(|| "slow clock".into()));
+        let reason = if why == Throttle::HwPowerBrake { "power brake" } else { "hot" };
+        let note = format!("{reason}: {}", clock.unwrap_or_else(|| "slow clock".into()));
         (format!("The GPU runs slower because {what}."), Some(advice.into()), note)
     }
 
