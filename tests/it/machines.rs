@@ -13,6 +13,7 @@ use gputop_model::protocol::Update;
 use gputop_model::{HealthState, Millis, Percent, Permissions};
 
 use crate::support::deadline::DEADLINE;
+use crate::support::executable;
 use crate::support::fake_machine::{
     RealProcess, command, dashboard, is_host, on_gpu, run, wait_until,
 };
@@ -246,7 +247,7 @@ fn names_that_are_not_utf8_lose_neither_owner_nor_command() {
         .iter()
         .map(|name| {
             let path = dir.path().join(OsStr::from_bytes(name));
-            fs::copy("/bin/cat", &path).unwrap();
+            executable::copy("/bin/cat", &path);
             RealProcess::program(&path)
         })
         .collect();

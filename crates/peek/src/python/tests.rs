@@ -198,7 +198,10 @@ fn reports_process_without_permission() {
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open.clone()).expect("open to all");
     let program = folder.path().join("tests");
-    std::fs::copy(std::env::current_exe().expect("its path"), &program).expect("a copy");
+    // Another process writes the copy. If this one did, a child that another test forks meanwhile would keep the file
+    // open for writing, and the kernel would not start it.
+    let own = std::env::current_exe().expect("its path");
+    assert!(Command::new("cp").args([&own, &program]).status().expect("cp").success());
     std::fs::set_permissions(&program, open).expect("open to all");
     let run = Command::new(&program)
         .args(["--exact", "python::tests::reports_process_without_permission"])
