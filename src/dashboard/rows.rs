@@ -89,6 +89,9 @@ pub fn full_in(free: Bytes, growth: f64) -> Option<Millis> {
     is_soon.then_some(Millis((minutes * 60_000.0) as u64)).filter(|time| time.0 >= 1_000)
 }
 
+/// The driver frees the memory of a process within this time of its exit, unless something else holds it.
+const FREED_WITHIN: Millis = Millis(5000);
+
 const NOT_LISTED: &str =
     "not available inside a container: the PIDs reported by the driver are host PIDs";
 
@@ -114,7 +117,14 @@ impl ProcessRow {
     fn origins(frame: &Arc<Frame>, ended: &[Arc<ExitedProcess>]) -> Vec<RowOrigin> {
         let mut rows = Vec::new();
         let pools = pools::Index::new(frame);
-        // Skip exited processes: an exit is reported immediately, but the frame may still list the process.
+        // Skip exited processes: an exit is reported immediately, but the frame may still list the process. One that the
+        // driver lists long after its exit still holds memory.
+        let holds_memory = |ended: &ExitedProcess| {
+            let mut listed = frame.gpus.iter().flat_map(|gpu| gpu.processes.value()).flatten();
+            frame.mono.since(ended.mono) >= FREED_WITHIN
+                && listed.any(|listed| listed.process == Some(ended.key))
+        };
+        let ended: Vec<_> = ended.iter().filter(|ended| !holds_memory(ended)).collect();
         let has_ended = |key: ProcessKey| ended.iter().any(|ended| ended.key == key);
         for (g, gpu) in frame.gpus.iter().enumerate() {
             for (l, listed) in gpu.processes.value().into_iter().flatten().enumerate() {

@@ -17,6 +17,7 @@ use gputop_model::history::{DAY, GpuMetric, History, SeriesKey};
 use gputop_model::incident::Incident;
 use gputop_model::incident_key::IncidentKey;
 use gputop_model::incident_record::Record;
+use gputop_model::process::RunState;
 use gputop_model::protocol::stream::Source;
 use gputop_model::protocol::{Play, Position, Request, Update};
 use gputop_model::units::{Bytes, Millis, Mono, Percent, UnixMillis};
@@ -239,6 +240,30 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     let late = late_exit(86_400 + 3_000);
     desk.update(late);
     assert_eq!(desk.app.host.ended.iter().len(), 1);
+}
+
+#[test]
+fn an_exited_process_that_the_driver_still_lists_holds_memory() {
+    let mut desk = TestApp::new(1, &[] as &[Member]);
+    let train = |state| {
+        [Member::new(418, "ana", "train.py", &[(0, 20)]).with(|process| process.state = state)]
+    };
+    desk.update(Update::Frame(Arc::new(second_with(0, &train(RunState::Running)))));
+    desk.update(Update::Event(Event {
+        mono: Mono(1_000_000 + 500),
+        process: Some(desk.app.host.processes.all_rows[0].id().key),
+        observation: Observation::Exit(Box::default()),
+        ..Event::default()
+    }));
+    for (at, holds_memory) in [(1, false), (4, false), (6, true), (60, true)] {
+        desk.update(Update::Frame(Arc::new(second_with(at, &train(RunState::Zombie)))));
+        assert_eq!(desk.app.host.processes.all_rows.len(), 1);
+        let text = desk.text(120, 40);
+        assert_eq!(text.contains("zombie: train.py"), holds_memory, "{at} s: {text}");
+        assert_eq!(text.contains("(exited"), !holds_memory, "{at} s: {text}");
+    }
+    desk.update(Update::Frame(Arc::new(second(61))));
+    assert!(desk.app.host.processes.all_rows[0].ended().is_some(), "{}", desk.text(120, 40));
 }
 
 #[test]
