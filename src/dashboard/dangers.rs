@@ -76,8 +76,11 @@ fn since(gpu: &Gpu, host: &HostState) -> Millis {
 
 fn lost(gpu: &Gpu, host: &HostState) -> Option<String> {
     (gpu.health.state == HealthState::Lost).then(|| {
-        let time = span_text(since(gpu, host));
-        format!("GPU {} was lost {time} ago, and its programs fail", gpu.index)
+        let lost = match gpu.health.since {
+            Some(since) => format!("was lost {} ago", span_text(host.frame.mono.since(since))),
+            None => "is lost".to_owned(),
+        };
+        format!("GPU {} {lost}, and its programs fail", gpu.index)
     })
 }
 

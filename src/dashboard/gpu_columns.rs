@@ -222,6 +222,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     let mut add = |emphasis, text: String| notes.push(GpuNote { text, emphasis });
     let since = gpu.health.since.map_or(Millis(0), |since| frame.mono.since(since));
     match gpu.health.state {
+        HealthState::Lost if gpu.health.since.is_none() => add(Emphasis::Bad, "LOST".into()),
         HealthState::Lost => add(Emphasis::Bad, format!("LOST {} ago", span_text(since))),
         HealthState::Asleep => add(Emphasis::Dim, "asleep".into()),
         HealthState::Denied => add(Emphasis::Dim, "not yours".into()),

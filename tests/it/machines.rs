@@ -452,8 +452,13 @@ fn a_lost_gpu_without_an_xid_is_an_incident() {
         .args(["--on-incident", &format!("cat > {}", said.display())])
         .start();
     terminal.wait_for(|s| gpu_shows(s, "1", &[("USED", "0.6"), ("NOTE", "")]), "the GPUs");
-    fake.replace("[[gpu]]\n[[gpu]]\nerrors = { \"*\" = \"gpu_is_lost\" }\n");
+    const LOST: &str = "[[gpu]]\n[[gpu]]\nerrors = { \"*\" = \"gpu_is_lost\" }\n";
+    let lost_before = FakeNvml::new(LOST);
+    let late = dashboard(&lost_before).start();
+    late.wait_text("GPU 1 is lost, and its programs fail");
+    fake.replace(LOST);
     terminal.wait_text("OFF THE BUS");
+    late.wait_text("OFF THE BUS");
     wait_until("on_incident", || {
         fs::read_to_string(&said).is_ok_and(|text| text.contains("no longer answers"))
     });

@@ -133,7 +133,7 @@ impl Gpu {
 #[serde(default)]
 pub struct Health {
     pub state: HealthState,
-    /// Time when the GPU stopped responding, if it did.
+    /// Time when the GPU stopped responding. `None` if it responds, or was already lost when it was first read.
     pub since: Option<Mono>,
     /// The driver's description of the error, a phrase without a period.
     pub detail: Option<String>,

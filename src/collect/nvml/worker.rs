@@ -148,8 +148,9 @@ impl Worker {
             self.gpu.processes = Reading::missing(Reason::NotRead, why);
         }
         if self.gpu.health.state != state {
-            self.gpu.health =
-                Health { state, since: Some(now_mono()), detail: Some(error.to_string()) };
+            let was_read = self.gpu.at.0 > 0;
+            let since = was_read.then(now_mono);
+            self.gpu.health = Health { state, since, detail: Some(error.to_string()) };
         }
         // Report the last known processes unchanged, because their exits are detected through the kernel.
         let _ = self.report();

@@ -170,15 +170,14 @@ impl Observer {
     }
 
     /// Opens a case for each GPU that has been lost for a while, unless an Xid explains that already. Ignores GPUs that
-    /// were never read, and GPUs that come back after the driver was reloaded.
+    /// come back after the driver was reloaded.
     fn lost_gpus(&mut self, frame: &Frame) -> Vec<Record> {
-        let is_lost = |event: &Event| {
+        let gpu_of = |event: &Event| {
             let mut gpus = frame.gpus.iter();
-            let gpu = gpus.find(|gpu| Some(&gpu.uuid) == event.gpu.as_ref());
-            gpu.is_some_and(|gpu| {
-                gpu.health.state == HealthState::Lost && gpu.processes_at.is_some()
-            })
+            gpus.find(|gpu| Some(&gpu.uuid) == event.gpu.as_ref())
         };
+        let is_lost =
+            |event: &Event| gpu_of(event).is_some_and(|gpu| gpu.health.state == HealthState::Lost);
         let now = frame.mono;
         let is_due = |event: &&Event| now.since(event.mono) >= LOST_TIMEOUT && is_lost(event);
         let due: Vec<Event> = self.lost.iter().filter(is_due).cloned().collect();
@@ -186,7 +185,11 @@ impl Observer {
             now.since(event.mono) < LOST_TIMEOUT || is_lost(event) && !due.contains(event)
         });
         let mut records = Vec::new();
-        for event in due {
+        for mut event in due {
+            // A GPU that was lost before this gputop was started is one incident for every gputop since the boot.
+            if gpu_of(&event).is_some_and(|gpu| gpu.health.since.is_none()) {
+                event.mono = Mono(0);
+            }
             if !self.cases.iter().any(|case| case.has_xid_on(event.gpu.as_ref())) {
                 records.extend(self.gpu_failure(&event));
             }
