@@ -165,6 +165,7 @@ impl Part {
         }
         let is_whole = recording.each_line(minute, |line| match read(line, &mut buffer) {
             Ok(RecordedLine::Frame(frame)) => self.totals.push(&frame),
+            Ok(RecordedLine::Phases(window)) => self.totals.push_phases(&window),
             Ok(RecordedLine::Event) => has_events = true,
             Ok(RecordedLine::Other) => {}
             Err(_) => {

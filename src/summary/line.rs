@@ -7,8 +7,8 @@ use std::sync::Arc;
 use gputop_model::bounded_json;
 use gputop_model::frame::MAX_GPUS;
 use gputop_model::{
-    Bytes, Health, HealthState, Memory, MilliWatts, Millis, Mono, Percent, Pid, Pool, Process,
-    ProcessKey, ProcessList, Reading, ReportedPool, Throttle, UnixMillis,
+    Bytes, Health, HealthState, Memory, MilliWatts, Millis, Mono, Percent, PhaseWindow, Pid, Pool,
+    Process, ProcessKey, ProcessList, Reading, ReportedPool, Throttle, UnixMillis,
 };
 use memchr::memmem;
 use serde::Deserialize;
@@ -28,6 +28,8 @@ const STALE: Millis = Millis(15_000);
 #[derive(Debug)]
 pub enum RecordedLine<'a> {
     Frame(Box<FrameLine<'a>>),
+    /// What a process did in some seconds in which its GPU had little to do.
+    Phases(Box<PhaseWindow>),
     /// An event or a Python stack, as input for the diagnosis.
     Event,
     /// A memory map, or a line of an unknown kind.
@@ -40,6 +42,11 @@ struct FrameEntry<'a> {
     from: u32,
     #[serde(borrow)]
     frame: Option<Box<FrameLine<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct PhaseEntry {
+    phase_window: Box<PhaseWindow>,
 }
 
 /// The parts of a recorded frame that a summary needs.
@@ -122,6 +129,10 @@ pub struct PoolsLine {
 pub fn read<'a>(line: &'a [u8], buffer: &'a mut Vec<u8>) -> serde_json::Result<RecordedLine<'a>> {
     if line.starts_with(b"{\"event\"") || line.starts_with(b"{\"stack\"") {
         return Ok(RecordedLine::Event);
+    }
+    if line.starts_with(b"{\"phase_window\"") {
+        let entry: PhaseEntry = serde_json::from_slice(line)?;
+        return Ok(RecordedLine::Phases(entry.phase_window));
     }
     if !line.starts_with(b"{\"frame\"") {
         return Ok(RecordedLine::Other);

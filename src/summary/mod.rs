@@ -22,8 +22,8 @@ pub use self::distribution::Percentiles;
 pub use self::fit::{ProvenFit, UnprovenFit, smallest_gpu};
 pub use self::line::{FrameLine, RecordedLine, read};
 pub use self::run_summary::{
-    Energy, FixSummary, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary,
-    ThrottleShare, WarningSummary,
+    Energy, FixSummary, GpuSummary, IncidentSummary, PhaseShare, PhaseSummary, PoolSummary,
+    ProcessSummary, RunSummary, ThrottleShare, WarningSummary,
 };
 pub use self::subject::{Figure, Quantity, Subject};
 pub use self::totals::{RETENTION, Totals};

@@ -2,8 +2,8 @@
 
 use gputop_model::incident::Fix;
 use gputop_model::{
-    Allocator, Bytes, GpuUuid, Millis, Mono, Percent, ProcessKey, Record, Severity, Throttle,
-    UnixMillis,
+    Allocator, Bytes, GpuUuid, Millis, Mono, Percent, Phase, ProcessKey, Record, Severity,
+    Throttle, UnixMillis,
 };
 use serde::Serialize;
 use serde_with::skip_serializing_none;
@@ -109,11 +109,29 @@ pub struct ProcessSummary {
     pub outside_peak: Option<Bytes>,
     /// Share of time in which no kernel was running on the process's GPUs.
     pub waiting_percent: Option<Percent>,
+    /// What the process did while its GPUs had little to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseSummary>,
     pub pools: Vec<PoolSummary>,
     pub warnings: Vec<WarningSummary>,
     /// The smallest GPU on which a replay of the allocation trace succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit: Option<ProvenFit>,
+}
+
+/// What a process did while its GPUs had little to do, as shares of the time in which it used a GPU.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PhaseSummary {
+    /// Share in which the stack of the process was sampled. It is the sum of all phases.
+    pub sampled_percent: Percent,
+    /// Largest first.
+    pub phases: Vec<PhaseShare>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PhaseShare {
+    pub phase: Phase,
+    pub percent: Percent,
 }
 
 /// Name of PyTorch's own pools.

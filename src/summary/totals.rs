@@ -7,15 +7,15 @@ use gputop_allocator::warnings::{NoteKind, Sample};
 use gputop_model::frame::{MAX_GPUS, SCHEMA};
 use gputop_model::reported_pool::Framework;
 use gputop_model::{
-    Allocator, Bytes, GpuUuid, Hello, Millis, Mono, Percent, Process, ProcessKey, Record, Throttle,
-    UnixMillis,
+    Allocator, Bytes, GpuUuid, Hello, Millis, Mono, Percent, Phase, PhaseWindow, Process,
+    ProcessKey, Record, Throttle, UnixMillis,
 };
 
 use super::distribution::Distribution;
 use super::line::{FrameLine, GpuLine};
 use super::run_summary::{
-    Energy, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary, TORCH,
-    ThrottleShare, WarningSummary,
+    Energy, GpuSummary, IncidentSummary, PhaseShare, PhaseSummary, PoolSummary, ProcessSummary,
+    RunSummary, TORCH, ThrottleShare, WarningSummary,
 };
 
 /// Maximum number of processes for which totals are kept. Further processes are only counted.
@@ -86,7 +86,18 @@ struct ProcessTotals {
     outside_peak: Option<Bytes>,
     known: u64,
     waiting: u64,
+    phases: PhaseTotals,
     pools: Vec<PoolTotals>,
+}
+
+/// What a process did while its GPU had little to do.
+#[derive(Debug, Default)]
+struct PhaseTotals {
+    /// End of the last window. Windows overlap while somebody watches the process.
+    until: Mono,
+    /// Time in milliseconds that the windows cover.
+    sampled: f64,
+    by_phase: BTreeMap<Phase, f64>,
 }
 
 #[derive(Debug, Default)]
@@ -156,6 +167,13 @@ impl Totals {
         if is_check_due {
             self.recent.checked = frame.mono;
             self.check_warnings();
+        }
+    }
+
+    /// Adds what a process did in a window, if it has used a GPU.
+    pub fn push_phases(&mut self, window: &PhaseWindow) {
+        if let Some(process) = self.processes.get_mut(&window.process) {
+            process.phases.push(window);
         }
     }
 
@@ -504,6 +522,7 @@ impl ProcessTotals {
         self.outside_peak = self.outside_peak.max(later.outside_peak);
         self.known += later.known;
         self.waiting += later.waiting;
+        self.phases.append(later.phases);
         for pool in later.pools {
             match self.pools.iter_mut().find(|own| own.is(pool.framework, pool.ordinal)) {
                 Some(own) => own.append(pool),
@@ -551,10 +570,48 @@ impl ProcessTotals {
             vram: self.vram.percentiles(),
             outside_peak: self.outside_peak,
             waiting_percent: share(self.waiting, self.known),
+            phases: self.phases.summary(self.time),
             pools,
             warnings,
             fit: None,
         }
+    }
+}
+
+impl PhaseTotals {
+    fn push(&mut self, window: &PhaseWindow) {
+        let samples = window.samples();
+        // Count the part of the window that the windows before it do not cover.
+        let time = window.length.min(window.at.since(self.until)).0 as f64;
+        if samples == 0 {
+            return;
+        }
+        self.until = self.until.max(window.at);
+        self.sampled += time;
+        for phase in &window.phases {
+            let share = f64::from(phase.count) / f64::from(samples);
+            *self.by_phase.entry(phase.phase).or_default() += time * share;
+        }
+    }
+
+    fn append(&mut self, later: Self) {
+        self.until = self.until.max(later.until);
+        self.sampled += later.sampled;
+        for (phase, time) in later.by_phase {
+            *self.by_phase.entry(phase).or_default() += time;
+        }
+    }
+
+    /// Returns the shares of `time`, the milliseconds in which the process used a GPU. Returns `None` if its stack was
+    /// never sampled.
+    fn summary(self, time: u64) -> Option<PhaseSummary> {
+        let share = |part: f64| Percent::rounded((part * 100.0 / time as f64).min(100.0));
+        let phases = self.by_phase.into_iter();
+        let mut phases: Vec<PhaseShare> =
+            phases.map(|(phase, part)| PhaseShare { phase, percent: share(part) }).collect();
+        phases.sort_by(|a, b| b.percent.0.total_cmp(&a.percent.0));
+        let sampled_percent = share(self.sampled);
+        (time > 0 && self.sampled > 0.0).then_some(PhaseSummary { sampled_percent, phases })
     }
 }
 

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::summary::{
-    ComparedSubject, Energy, GpuSummary, IncidentSummary, Percentiles, PoolSummary, ProcessSummary,
-    Quantity, RunComparison, RunSummary,
+    ComparedSubject, Energy, GpuSummary, IncidentSummary, Percentiles, PhaseShare, PhaseSummary,
+    PoolSummary, ProcessSummary, Quantity, RunComparison, RunSummary,
 };
 
 /// A section of a summary: a heading, a table, and sentences below the table.
@@ -33,6 +33,10 @@ impl From<&'static str> for SummaryColumn {
         Self { name, is_text: TEXT_COLUMNS.contains(&name) }
     }
 }
+
+/// Number of phases of a process that are named, and the smallest share that is.
+const MAX_PHASES: usize = 4;
+const MIN_PHASE: Percent = Percent(1.0);
 
 /// Text shown instead of a missing value.
 const ABSENT: &str = "–";
@@ -177,11 +181,37 @@ fn processes(run: &RunSummary) -> Section {
             .map(SummaryColumn::from)
             .into(),
         rows: run.processes.iter().map(row).collect(),
-        notes: run.processes.iter().filter_map(fit_words).collect(),
+        notes: run
+            .processes
+            .iter()
+            .flat_map(|p| phase_words(p).into_iter().chain(fit_words(p)))
+            .collect(),
     };
     section.remove_if_absent("FITS");
     section.remove_if_absent("RANK");
     section
+}
+
+/// Describes what the process did while its GPUs had little to do. The phases of the data loader are one.
+pub fn phase_words(process: &ProcessSummary) -> Option<String> {
+    let PhaseSummary { sampled_percent, phases } = process.phases.as_ref()?;
+    let (loader, others): (Vec<&PhaseShare>, Vec<_>) =
+        phases.iter().partition(|share| share.phase.is_loader());
+    let loader = loader.iter().map(|share| share.percent.0).sum();
+    let others = others.iter().map(|share| (share.phase.label(), share.percent.0));
+    let mut shares: Vec<(&str, f64)> = others.chain([("data loader", loader)]).collect();
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let shares = shares.iter().filter(|share| share.1 >= MIN_PHASE.0).take(MAX_PHASES);
+    let shares: Vec<String> =
+        shares.map(|(name, share)| format!("{name} {}", percent(Some(Percent(*share))))).collect();
+    (!shares.is_empty()).then(|| {
+        format!(
+            "PID {}: {} of the time. Its stack was sampled in {} of the time, while its GPU had little to do.",
+            process.process.pid,
+            shares.join(", "),
+            percent(Some(*sampled_percent))
+        )
+    })
 }
 
 /// Describes the smallest GPU for the process: `PID 418 would have fit on a GPU with 24 GiB: …`.

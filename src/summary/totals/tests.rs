@@ -122,3 +122,41 @@ fn parts_add_up_to_the_whole() {
     parts.append(later);
     assert_eq!(summary(whole), summary(parts));
 }
+
+#[test]
+fn the_time_of_a_slow_gpu_is_split_by_phase() {
+    let window = |end: u64, waits: u32, computes: u32| {
+        let line = format!(
+            r#"{{"phase_window":{{"process":{{"pid":7,"start":1}},"at":{},"length":10000,
+            "phases":[{{"phase":"loader_wait","count":{waits}}},{{"phase":"forward","count":{computes}}}]}}}}"#,
+            end * 1_000
+        );
+        line.replace('\n', "")
+    };
+    let push_window = |totals: &mut Totals, line: &str| match read(line.as_bytes(), &mut Vec::new())
+        .expect("a line")
+    {
+        RecordedLine::Phases(window) => totals.push_phases(&window),
+        other => panic!("{other:?}"),
+    };
+    let phases = |windows: &[String]| {
+        let mut totals = Totals::default();
+        for second in 0..=100 {
+            push(&mut totals, &line(second, 300, 20, (10, 16), 0));
+        }
+        windows.iter().for_each(|line| push_window(&mut totals, line));
+        summary(totals).processes[0].phases.clone()
+    };
+    assert_eq!(phases(&[]), None);
+    assert_eq!(phases(&[window(20, 0, 0)]), None, "no stack was readable");
+    let share = |phase, percent| PhaseShare { phase, percent: Percent(percent) };
+    let expected = |waits, computes| {
+        Some(PhaseSummary {
+            sampled_percent: Percent(waits + computes),
+            phases: vec![share(Phase::LoaderWait, waits), share(Phase::Forward, computes)],
+        })
+    };
+    assert_eq!(phases(&[window(20, 80, 20), window(30, 40, 0)]), expected(18.0, 2.0));
+    // Of windows that overlap, each second counts once.
+    assert_eq!(phases(&[window(20, 80, 20), window(25, 80, 20)]), expected(12.0, 3.0));
+}
