@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::deadline::{DEADLINE, pause};
-use crate::support::fake_machine::{Guarded, Outcome, run};
+use crate::support::fake_machine::{Guarded, Outcome, RealProcess, run};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::python;
 
@@ -239,6 +239,30 @@ fn reports_a_process_that_does_not_exist_or_is_not_python() {
     let other = run(&fake, ["why", &sleeper.0.id().to_string(), "--watch", "2s"]);
     assert_eq!(other.code, Some(1), "{} {}", other.out, other.err);
     assert!(other.out.contains("no Python interpreter found"), "{}", other.out);
+}
+
+#[test]
+fn says_where_the_busiest_thread_of_another_program_is() {
+    let start = |script: &str| Guarded(Command::new("sh").args(["-c", script]).spawn().unwrap());
+    let asleep = RealProcess::start("reader");
+    let busy = start("while :; do :; done");
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| why_json(busy.0.id()));
+        let waits = why_json(asleep.pid());
+        let thread = &waits["window"]["thread"];
+        assert_eq!(thread["calls"][0]["call"], "read", "{waits:#}");
+        assert_eq!(thread["name"], "cat", "{waits:#}");
+        let runs = runs.join().unwrap();
+        assert_eq!(runs["window"]["thread"]["calls"][0]["call"], "", "{runs:#}");
+        let text = runs["text"].as_str().unwrap();
+        let is_crowded = runs["cause"] == "no_free_core";
+        assert!(text.starts_with("Its main thread runs: ") || is_crowded, "{runs:#}");
+    });
+}
+
+fn why_json(pid: u32) -> Value {
+    let outcome = run(&no_gpu(), ["why", &pid.to_string(), "--json", "--watch", WATCH]);
+    serde_json::from_str(&outcome.out).unwrap()
 }
 
 /// The text has the same parts as the JSON.

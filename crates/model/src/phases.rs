@@ -133,9 +133,12 @@ pub struct PhasePlace {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadLoad {
-    /// Name in Python's `threading`. Empty if unknown.
+    /// Name in Python's `threading`, or the kernel's name without Python. Empty if unknown.
     pub name: String,
     pub is_main: bool,
+    /// Where the thread was in the kernel, most frequent first. Read only for a process without Python.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallCount>,
     /// CPU time in percent of one core.
     pub cpu: Reading<Percent>,
     /// Share of the time in which the thread could run, but had no core.
@@ -146,6 +149,15 @@ pub struct ThreadLoad {
     pub cpus: Reading<String>,
     /// Number of these CPUs.
     pub cpu_count: Reading<u32>,
+}
+
+/// How often a thread was in a system call.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallCount {
+    /// Name of the system call, or empty if the thread ran.
+    pub call: String,
+    pub count: u32,
 }
 
 /// Child processes, such as the workers of a data loader.

@@ -4,6 +4,7 @@
 //! The times are random because a fixed interval always hits the same part of a step that takes as long as the interval,
 //! or a whole part of it.
 
+mod busiest_thread;
 mod load;
 mod random;
 mod source_lines;

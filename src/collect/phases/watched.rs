@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use gputop_model::phases::{GilHolder, MAX_PLACES, Phase, PhaseCount, ThreadLoad};
 use gputop_model::process::RunState;
 use gputop_model::text::visible;
-use gputop_model::{
-    Millis, Missing, Mono, Percent, PhaseRequest, PhaseWindow, ProcessKey, Reading, Reason,
-};
+use gputop_model::{Millis, Missing, Mono, PhaseRequest, PhaseWindow, ProcessKey};
 use gputop_peek::clock::now_mono;
 use gputop_peek::process::access::Access;
 use gputop_peek::process::load::thread_state;
 use gputop_peek::python::{LockHolder, StackSampler};
 
+use super::busiest_thread::{BusiestThread, blocked_share};
 use super::load::{LoadHistory, Roots};
 use super::random::RandomIntervals;
 use super::source_lines::SourceFiles;
@@ -34,7 +33,7 @@ pub const SHOWN: Pace = Pace { sample: Duration::from_millis(100), window: Durat
 pub const BACKGROUND: Pace =
     Pace { sample: Duration::from_secs(1), window: Duration::from_secs(10) };
 const MAX_WINDOW: Millis = Millis(600_000);
-const MAX_SAMPLES: usize = 12_000;
+pub const MAX_SAMPLES: usize = 12_000;
 const MAX_NAME_CHARS: usize = 32;
 /// Number of lists of threads in a row in which another thread drives the GPU.
 const MIN_LOOKS: u32 = 2;
@@ -72,6 +71,8 @@ pub struct WatchedProcess {
     sampler: Result<StackSampler, Missing>,
     phases: StackPhases,
     load: LoadHistory,
+    /// Stands for the driving thread while no stack can be read.
+    busiest: BusiestThread,
     samples: VecDeque<Sample>,
     intervals: RandomIntervals,
     started: Mono,
@@ -97,6 +98,7 @@ impl WatchedProcess {
             sampler: StackSampler::attach(&roots.proc, key.pid),
             phases: StackPhases::new(SourceFiles::new(&roots.proc, key)),
             load: LoadHistory::new(roots, key.pid),
+            busiest: BusiestThread::new(&roots.proc, key.pid),
             samples: VecDeque::new(),
             intervals: RandomIntervals::new(),
             started: now_mono(),
@@ -156,6 +158,9 @@ impl WatchedProcess {
     /// Returns the ID of the driving thread for `/proc`.
     fn thread_id(&self) -> u32 {
         let main = self.key.pid.0;
+        if self.sampler.is_err() {
+            return self.busiest.id();
+        }
         let Some(driving) = self.driving.filter(|_| self.load.knows_threads()) else { return main };
         let threads = self.sampler.as_ref().map(StackSampler::threads).unwrap_or_default();
         let thread = threads.iter().find(|thread| thread.id == driving);
@@ -170,7 +175,9 @@ impl WatchedProcess {
     fn sample(&mut self) {
         let driving = self.driving_id();
         let thread_id = self.thread_id();
-        let (Ok(sampler), Some(driving)) = (&mut self.sampler, driving) else { return };
+        let (Ok(sampler), Some(driving)) = (&mut self.sampler, driving) else {
+            return self.busiest.look();
+        };
         let holder = sampler.lock_holder().map(|holder| match holder {
             LockHolder::Nobody => 0,
             LockHolder::Thread(id) => id,
@@ -191,7 +198,7 @@ impl WatchedProcess {
     /// Lists the threads, and finds out which drives the GPU: another than the main thread if that only waits.
     fn look_at_threads(&mut self) {
         let driving = self.driving_id();
-        let Ok(sampler) = &mut self.sampler else { return };
+        let Ok(sampler) = &mut self.sampler else { return self.busiest.list_threads() };
         let Ok(threads) = sampler.list() else { return };
         let threads = threads.to_vec();
         let mut phases = Vec::new();
@@ -241,7 +248,10 @@ impl WatchedProcess {
             age: at.since(started),
             phases: self.counts(),
             no_stacks: self.sampler.as_ref().err().cloned(),
-            thread: self.thread_load(),
+            thread: match &self.sampler {
+                Ok(_) => self.thread_load(),
+                Err(_) => self.busiest.load(from),
+            },
             gil: self.gil(),
             ..PhaseWindow::default()
         };
@@ -284,14 +294,10 @@ impl WatchedProcess {
         let driving = self.driving_id();
         let threads = self.sampler.as_ref().map(StackSampler::threads).unwrap_or_default();
         let thread = threads.iter().find(|thread| Some(thread.id) == driving);
-        let states: Vec<bool> = self.samples.iter().filter_map(|s| s.is_blocked).collect();
-        let blocked = states.iter().filter(|is_blocked| **is_blocked).count();
-        let share = 100.0 * blocked as f64 / states.len().max(1) as f64;
-        let share = (!states.is_empty()).then(|| Percent::rounded(share));
         ThreadLoad {
             name: thread.map_or(String::new(), |t| visible(t.name.as_bytes(), MAX_NAME_CHARS)),
             is_main: thread.is_none_or(|thread| thread.is_main),
-            blocked: Reading::or_missing(share, Reason::NotRead, "no sample"),
+            blocked: blocked_share(self.samples.iter().filter_map(|sample| sample.is_blocked)),
             ..ThreadLoad::default()
         }
     }

@@ -42,6 +42,8 @@ const BUSY_SMS: f64 = 75.0;
 /// The same by power, for a GPU that does not report its SMs.
 const BUSY_POWER_SHARE: f64 = 0.6;
 const MIB: f64 = 1_048_576.0;
+/// Time from which on the counters of a process say enough without its stacks.
+const MIN_TIME_WITHOUT_STACKS: Millis = Millis(4_000);
 
 impl Signals<'_> {
     pub(super) fn share(&self, phases: &[Phase]) -> Share {
@@ -163,7 +165,7 @@ impl Signals<'_> {
             return Some(Cause::Busy);
         }
         if self.window.samples() < MIN_SAMPLES {
-            return Some(Cause::NotEnoughSamples);
+            return Some(self.cause_without_stacks().unwrap_or(Cause::NotEnoughSamples));
         }
         if percent(&self.window.quota_stopped) >= 0.1 {
             return Some(Cause::CpuQuota);
@@ -174,6 +176,25 @@ impl Signals<'_> {
         let work = [OWN_WORK, &[Phase::Sync, Phase::Native]].concat();
         let delay = percent(&self.window.thread.run_delay);
         (delay >= 0.25 && self.part(&work) >= 0.6).then_some(Cause::NoFreeCore)
+    }
+
+    /// Decides by the figures of the kernel alone, for a process whose stacks cannot be read.
+    fn cause_without_stacks(&self) -> Option<Cause> {
+        let window = self.window;
+        if window.no_stacks.is_none() || window.length < MIN_TIME_WITHOUT_STACKS {
+            return None;
+        }
+        let is_unused = known(&window.thread.cpu).is_some_and(|cpu| cpu < 0.05)
+            && known(&window.other_cpu).is_some_and(|cpu| cpu < 0.05)
+            && self.gpu.is_some_and(|gpu| gpu.utilization.is_some_and(|util| util < 2.0));
+        let rows = [
+            (percent(&window.quota_stopped) >= 0.1, Cause::CpuQuota),
+            (percent(&window.thread.run_delay) >= 0.25, Cause::NoFreeCore),
+            (self.is_disk_bound(), Cause::Disk),
+            (self.waits_for.is_some() || self.is_nccl_waiting(), Cause::OtherRank),
+            (is_unused && window.workers.count == 0, Cause::NothingRuns),
+        ];
+        rows.into_iter().find(|(fits, _)| *fits).map(|(_, cause)| cause)
     }
 
     /// Decides by what the driving thread does.

@@ -1,7 +1,9 @@
 //! Stacks of every phase, and the decisions of the table.
 
 use gputop_model::gpu::Throttle;
-use gputop_model::phases::{GilHolder, Phase, PhaseCount, PhasePlace, PhaseWindow, WorkerLoad};
+use gputop_model::phases::{
+    CallCount, GilHolder, Phase, PhaseCount, PhasePlace, PhaseWindow, WorkerLoad,
+};
 use gputop_model::reading::{Missing, Reading, Reason};
 use gputop_model::units::{Bytes, BytesPerSecond, Millis, Percent};
 
@@ -373,6 +375,42 @@ fn without_stacks_the_cpu_time_says_what_it_can() {
         "The main thread uses 3 % of a core and its 2 children 97 % each: probably the data loader. \
          Main thread at 3 % CPU; SM active 10 %. Stacks: permission denied (ptrace_scope is 1)."
     );
+}
+
+#[test]
+fn a_process_without_python_is_judged_by_its_busiest_thread() {
+    let native = |calls: &[(&str, u32)]| {
+        let mut window = window(&[]);
+        window.no_stacks = Some(Missing::new(Reason::Unsupported, "no Python interpreter found"));
+        let count = |(call, count): &(&str, u32)| CallCount { call: (*call).into(), count: *count };
+        window.thread.calls = calls.iter().map(count).collect();
+        (window.thread.is_main, window.thread.name) = (false, "decode".into());
+        (window.thread.cpu, window.other_cpu) = (percent(90.0), percent(0.0));
+        window
+    };
+    let sentence = |window: &PhaseWindow| answer(window, &gpu()).sentence;
+    assert_eq!(
+        sentence(&native(&[("", 90), ("futex", 10)])),
+        "Its thread decode runs: 90 % (±9) of the last 10 s. What it computes cannot be read without Python."
+    );
+    assert_eq!(
+        sentence(&native(&[("epoll_wait", 80), ("", 20)])),
+        "Its thread decode waits for input (epoll_wait): 80 % (±11) of the last 10 s."
+    );
+    assert_eq!(
+        sentence(&native(&[("", 10)])),
+        "Its thread decode uses 90 % of a core; what it does is unknown."
+    );
+    let cause = |change: fn(&mut PhaseWindow)| {
+        answer(&changed(native(&[("", 90), ("futex", 10)]), change), &gpu()).cause
+    };
+    assert_eq!(cause(|_| ()), Cause::NotEnoughSamples);
+    assert_eq!(cause(|window| window.quota_stopped = percent(40.0)), Cause::CpuQuota);
+    assert_eq!(cause(|window| window.thread.run_delay = percent(50.0)), Cause::NoFreeCore);
+    assert_eq!(cause(|window| window.thread.blocked = percent(50.0)), Cause::Disk);
+    let idle = changed(native(&[("poll", 90)]), |window| window.thread.cpu = percent(1.0));
+    let idle_gpu = changed(gpu(), |gpu| gpu.utilization = Some(0.0));
+    assert_eq!(answer(&idle, &idle_gpu).cause, Cause::NothingRuns);
 }
 
 /// The note is a column of the overview.

@@ -160,12 +160,41 @@ impl Text<'_> {
                 workers.count,
                 whole(workers_cpu),
             ),
-            (Some(cpu), _) => {
-                format!("The main thread uses {} of a core; what it does is unknown.", whole(cpu))
-            }
+            _ if let Some(call) = self.most_frequent_call() => call,
+            (Some(cpu), _) => format!(
+                "Its {} uses {} of a core; what it does is unknown.",
+                self.thread_name(),
+                whole(cpu)
+            ),
             (None, _) => "What the process does is unknown.".to_owned(),
         };
         (text, Some(format!("Stacks: {why}.")), String::new())
+    }
+
+    /// Says where the busiest thread of a process without Python was most often.
+    fn most_frequent_call(&self) -> Option<String> {
+        let window = self.signals.window;
+        let calls = &window.thread.calls;
+        let samples = calls.iter().map(|call| call.count).fold(0, u32::saturating_add);
+        let first = calls.first().filter(|_| samples >= MIN_SAMPLES)?;
+        let share = Share::new(first.count, samples);
+        let (thread, last) = (self.thread_name(), self.last());
+        if first.call.is_empty() {
+            return Some(format!(
+                "Its {thread} runs: {share} {last}. What it computes cannot be read without Python."
+            ));
+        }
+        let what = match &*first.call {
+            "futex" => "waits for another thread",
+            "accept" | "epoll_wait" | "poll" | "recv" | "select" => "waits for input",
+            "clock_nanosleep" | "nanosleep" => "sleeps",
+            "read" | "io_getevents" | "io_uring_enter" => "reads or waits for input",
+            "fdatasync" | "fsync" | "write" | "send" => "writes",
+            "ioctl" => "is in a driver",
+            "wait" => "waits for a child process",
+            _ => "is in the kernel",
+        };
+        Some(format!("Its {thread} {what} ({}): {share} {last}.", first.call))
     }
 
     fn quota(&self) -> Parts {
@@ -280,7 +309,10 @@ impl Text<'_> {
         } else {
             format!("Waits for storage: {} {}.", whole(blocked), self.last())
         };
-        let advice = "Read ahead in workers of a data loader, or copy the data to a local disk.";
+        let advice = match window.no_stacks {
+            None => "Read ahead in workers of a data loader, or copy the data to a local disk.",
+            Some(_) => "Copy the data to a local disk, or read it ahead.",
+        };
         (sentence, Some(advice.into()), self.noted("reads or writes files", share))
     }
 

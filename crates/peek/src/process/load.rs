@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use gputop_model::process::RunState;
 use gputop_model::text::visible;
 use gputop_model::{Bytes, Pid};
+use nix::libc;
 
 use super::stat::{StatBuffer, StatFile};
 
@@ -19,6 +20,41 @@ const MAX_CHILDREN: usize = 512;
 /// Maximum number of generations below a process.
 const MAX_DEPTH: usize = 4;
 const MAX_NAME: usize = 15;
+
+/// The system calls in which threads wait.
+const SYSTEM_CALLS: &[(libc::c_long, &str)] = &[
+    (libc::SYS_accept4, "accept"),
+    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
+    (libc::SYS_epoll_pwait, "epoll_wait"),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_epoll_wait, "epoll_wait"),
+    (libc::SYS_fdatasync, "fdatasync"),
+    (libc::SYS_fsync, "fsync"),
+    (libc::SYS_futex, "futex"),
+    (libc::SYS_io_getevents, "io_getevents"),
+    (libc::SYS_io_uring_enter, "io_uring_enter"),
+    (libc::SYS_ioctl, "ioctl"),
+    (libc::SYS_nanosleep, "nanosleep"),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_poll, "poll"),
+    (libc::SYS_ppoll, "poll"),
+    (libc::SYS_pread64, "read"),
+    (libc::SYS_pselect6, "select"),
+    (libc::SYS_pwrite64, "write"),
+    (libc::SYS_read, "read"),
+    (libc::SYS_readv, "read"),
+    (libc::SYS_recvfrom, "recv"),
+    (libc::SYS_recvmsg, "recv"),
+    (libc::SYS_sched_yield, "sched_yield"),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_select, "select"),
+    (libc::SYS_sendmsg, "send"),
+    (libc::SYS_sendto, "send"),
+    (libc::SYS_wait4, "wait"),
+    (libc::SYS_waitid, "wait"),
+    (libc::SYS_write, "write"),
+    (libc::SYS_writev, "write"),
+];
 
 /// CPU time of a thread, in nanoseconds (`/proc/PID/task/TID/schedstat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -86,6 +122,18 @@ pub fn thread_state(proc_root: &Path, pid: Pid, thread: u32) -> Option<RunState>
     let path = folder(proc_root, pid).join(format!("task/{thread}/stat"));
     let mut buffer = StatBuffer::default();
     Some(StatFile::open(&path).ok()?.read(&mut buffer).ok()?.state)
+}
+
+/// Returns the system call that a thread is in, or an empty name if it runs or could run. `None` without permission.
+pub fn system_call(proc_root: &Path, pid: Pid, thread: u32) -> Option<String> {
+    let text = read(&folder(proc_root, pid).join(format!("task/{thread}/syscall")))?;
+    let number = text.split_whitespace().next()?;
+    if number == "running" {
+        return Some(String::new());
+    }
+    let number: libc::c_long = number.parse().ok()?;
+    let known = SYSTEM_CALLS.iter().find(|(known, _)| *known == number);
+    Some(known.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned()))
 }
 
 /// Returns the names of all threads of a process by their IDs.
