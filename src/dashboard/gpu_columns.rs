@@ -238,13 +238,15 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     if let Some(action) = gpu.recovery_action.get().filter(|action| action.is_needed()) {
         add(Emphasis::Bad, format!("needs {}", action.words()));
     }
+    // The error counts, too, but this is what somebody has to do about it.
+    if gpu.ecc.remap_pending.get() == Some(true) {
+        add(Emphasis::Bad, "row remap pending reset".into());
+    }
     if let Some(errors) = gpu.ecc.uncorrected.get().filter(|&n| n > 0) {
         add(Emphasis::Bad, format!("{errors} ECC uncorrected"));
     }
-    if gpu.ecc.remap_pending.get() == Some(true) {
-        add(Emphasis::Warn, "row remap pending reset".into());
-    }
-    for reason in gpu.throttle.value().into_iter().flatten().filter(|r| r.is_trouble()) {
+    let throttle = Throttle::told_apart(gpu.throttle.value().map_or(&[], Vec::as_slice));
+    for reason in throttle.iter().filter(|reason| reason.is_trouble()) {
         add(Emphasis::Bad, reason.words().into());
     }
     if is_nearly_full(&gpu.memory) {
@@ -258,14 +260,19 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     // Some GPUs have links that nothing is connected to, so compare with GPUs of the same model.
     let is_peer = |other: &&Gpu| other.name == gpu.name;
     let peers = frame.gpus.iter().filter(is_peer).filter_map(|peer| peer.nvlinks_up.get());
-    if let (Some(up), Some(most)) = (gpu.nvlinks_up.get(), peers.max())
-        && 0 < up
+    let peers: Vec<u32> = peers.collect();
+    if let (Some(up), Some(&most)) = (gpu.nvlinks_up.get(), peers.iter().max())
         && up < most
+        && (up > 0 || has_lost_every_link(&gpu.name, &peers))
     {
         add(Emphasis::Warn, format!("{up} of {most} NVLinks"));
     }
-    if gpu.mig_enabled.get() == Some(true) && gpu.mig.is_empty() {
-        add(Emphasis::Warn, "MIG on, no instance".into());
+    match &gpu.mig_unread {
+        Some(why) => add(Emphasis::Warn, format!("MIG: {}", why.reason.words())),
+        None if gpu.mig_enabled.get() == Some(true) && gpu.mig.is_empty() => {
+            add(Emphasis::Warn, "MIG on, no instance".into());
+        }
+        None => {}
     }
     if let Some(why) = gpu.processes.why().filter(|why| why.reason != Reason::NotRead) {
         // Nothing is wrong with a card or a virtual GPU that has no list.
@@ -289,13 +296,26 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         add(Emphasis::Dim, format!("MIG, {} instance{s}", gpu.mig.len()));
     }
     let is_minor = |r: &&Throttle| !r.is_trouble() && **r != Throttle::Idle;
-    for reason in gpu.throttle.value().into_iter().flatten().filter(is_minor) {
+    for reason in throttle.iter().filter(is_minor) {
         add(Emphasis::Dim, reason.words().into());
     }
     if let Some(count) = gpu.ecc.corrected.get().filter(|&n| n > 0) {
         add(Emphasis::Dim, format!("{count} ECC corrected"));
     }
     notes
+}
+
+/// Returns true if a GPU without NVLinks should have them: it is of a kind that is soldered to a board with all links, and
+/// all others of its model have the same number. Cards in slots are connected in pairs or not at all.
+fn has_lost_every_link(model: &str, links_of_model: &[u32]) -> bool {
+    const MIN_OTHERS: usize = 3;
+    const MIN_LINKS: u32 = 12;
+    let others: Vec<u32> = links_of_model.iter().copied().filter(|links| *links > 0).collect();
+    let is_in_slot = ["PCIE", "NVL"].iter().any(|kind| model.to_uppercase().contains(kind));
+    !is_in_slot
+        && others.len() >= MIN_OTHERS
+        && others.len() + 1 == links_of_model.len()
+        && others.iter().all(|links| *links == others[0] && *links >= MIN_LINKS)
 }
 
 /// Title of the column with the parts of the memory as a bar.
@@ -378,6 +398,58 @@ pub fn why_no_gpus(frame: &Frame) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the first note about each GPU.
+    fn first_notes(gpus: Vec<Gpu>) -> Vec<String> {
+        let frame = Frame { gpus, ..Frame::default() };
+        let first =
+            |gpu| notes(gpu, &frame).first().map_or(String::new(), |note| note.text.clone());
+        frame.gpus.iter().map(first).collect()
+    }
+
+    #[test]
+    fn the_note_is_what_somebody_has_to_act_on() {
+        let throttled = |reasons: &[Throttle]| Gpu {
+            throttle: gputop_model::Reading::Value(reasons.to_vec()),
+            ..Gpu::default()
+        };
+        let ecc = |pending: bool| Gpu {
+            ecc: gputop_model::gpu::Ecc {
+                uncorrected: 1.into(),
+                remap_pending: pending.into(),
+                ..Default::default()
+            },
+            ..Gpu::default()
+        };
+        let cases = [
+            (throttled(&[Throttle::HwSlowdown, Throttle::HwPowerBrake]), "power brake"),
+            (throttled(&[Throttle::HwSlowdown]), "hardware slowdown"),
+            (throttled(&[Throttle::SwThermal]), "too warm"),
+            (throttled(&[Throttle::Idle, Throttle::SwThermal, Throttle::SwPowerCap]), ""),
+            (throttled(&[Throttle::Idle, Throttle::HwSlowdown]), "hardware slowdown"),
+            (ecc(true), "row remap pending reset"),
+            (ecc(false), "1 ECC uncorrected"),
+        ];
+        for (gpu, expected) in cases {
+            assert_eq!(first_notes(vec![gpu]), [expected]);
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_lost_its_nvlinks_differs_from_a_card_without_a_bridge() {
+        let notes = |model: &str, links: &[u32]| {
+            let gpu =
+                |up: &u32| Gpu { name: model.into(), nvlinks_up: (*up).into(), ..Gpu::default() };
+            first_notes(links.iter().map(gpu).collect())
+        };
+        assert_eq!(notes("NVIDIA B200", &[18, 0, 18, 18]), ["", "0 of 18 NVLinks", "", ""]);
+        assert_eq!(notes("NVIDIA B200", &[18, 17, 18, 18]), ["", "17 of 18 NVLinks", "", ""]);
+        assert_eq!(notes("NVIDIA B200", &[18, 0, 0, 18]), [""; 4]);
+        assert_eq!(notes("NVIDIA A100 80GB PCIe", &[12, 12, 12, 12, 0]), [""; 5]);
+        assert_eq!(notes("NVIDIA RTX A6000", &[4, 4, 4, 4, 0]), [""; 5]);
+        assert_eq!(notes("NVIDIA H100 80GB HBM3", &[0, 18]), [""; 2]);
+    }
+
     #[test]
     fn every_figure_with_a_column_has_its_cell() {
         let frame = Frame { gpus: vec![Gpu::default()], ..Frame::default() };

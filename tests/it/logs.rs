@@ -1026,6 +1026,10 @@ fn the_log_that_screen_keeps_is_followed() {
     let pid: u32 = message.next().unwrap().unwrap().parse().unwrap();
     // `sleep` holds the shell's pipe open, and is killed with it.
     let _below = KillOnDrop(pid);
+    // Until the shell's child is `sleep`, it holds the log open itself.
+    wait_until("sleep", || {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+    });
     let key = key_of(pid);
     let followed = LogFollower::start();
     followed.logs.watch(&[key]);

@@ -696,6 +696,22 @@ fn performance_metrics_are_read_while_the_screen_of_a_gpu_is_open() {
 }
 
 #[test]
+fn marks_for_missing_traffic_are_no_values() {
+    let fake = FakeNvml::new(
+        "[[gpu]]\ngpm = { 2 = 140737488355328.0, 20 = 9223372036854775792.0, 21 = 9216.0, 60 = -1.0, 61 = inf }\n\
+         [[gpu]]\nname = \"NVIDIA A100\"\npcie_tx = 4294967295\npcie_rx = 5000\n",
+    );
+    for (keys, real) in [("\r", "9664 MB/s"), ("j\r", "5.0 MB/s")] {
+        let terminal = dashboard(&fake).size(50, 200).start();
+        terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "0")]), "the GPUs");
+        terminal.send(keys);
+        terminal.wait_text(real);
+        let text = terminal.text();
+        assert_eq!(text.matches("B/s").count(), 1, "{text}");
+    }
+}
+
+#[test]
 fn line_shows_problems_that_are_read_rarely() {
     for (problem, words) in [
         ("remap_pending = true", "row remap pending reset"),
@@ -707,6 +723,10 @@ fn line_shows_problems_that_are_read_rarely() {
         ("recovery_action = 4", "needs drain and reset"),
         ("recovery_action = 9", "needs unknown action"),
         ("mig_mode = true", "MIG on, no instance"),
+        (
+            "mig = [{ profile = \"1g.18gb\", gi = 3 }]\nerrors = { mig_handle = \"no_permission\" }",
+            "MIG: no permission",
+        ),
     ] {
         // The calls about errors are slow.
         let slow = "latency = { ecc_errors = 50000, remapped_rows = 50000 }";

@@ -1,7 +1,7 @@
 //! Tests `gputop why` with real Python programs (tests/data/why/program.py), which measure what they do themselves.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,6 +14,7 @@ use crate::support::deadline::{DEADLINE, pause};
 use crate::support::fake_machine::{Guarded, Outcome, RealProcess, run};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::python;
+use crate::support::skip::possible;
 
 /// Time that is watched: at 10 Hz, long enough for 50 samples.
 const WATCH: &str = "6s";
@@ -174,10 +175,57 @@ fn names_imports() {
 #[test]
 fn names_the_thread_that_holds_the_gil() {
     let (answer, _) = Program::start("gil").watched(&no_gpu());
-    assert_eq!(answer["cause"], "global_lock", "{answer:#}");
+    assert_cause(&answer, "global_lock");
+    if answer["cause"] != "global_lock" {
+        return;
+    }
     let sentence = answer["sentence"].as_str().unwrap();
     assert!(sentence.starts_with("Another Python thread (spinner, program.py:"), "{sentence}");
     assert!(sentence.contains(" spin) holds the GIL: "), "{sentence}");
+}
+
+#[test]
+fn names_the_quota_of_the_container() {
+    let program = Program::start("gil");
+    let Some(_group) = QuotaGroup::around(program.pid()) else { return };
+    let answer = why_json(program.pid());
+    assert_eq!(answer["cause"], "cpu_quota", "{answer:#}");
+    let text = answer["text"].as_str().unwrap();
+    assert!(text.starts_with("The CPU quota of 0.2 cores of its container stops"), "{text}");
+}
+
+/// A real cgroup that may use a fifth of a core.
+struct QuotaGroup {
+    folder: PathBuf,
+}
+
+impl QuotaGroup {
+    /// Moves a process into a new cgroup. Returns `None` where the kernel does not allow it.
+    fn around(pid: u32) -> Option<Self> {
+        let name = format!("gputop-test-{pid}");
+        let roots = [("cpu", "cpu.cfs_quota_us", "20000"), ("", "cpu.max", "20000 100000")];
+        let group = roots.iter().find_map(|(controller, file, quota)| {
+            let folder = Path::new("/sys/fs/cgroup").join(controller).join(&name);
+            fs::create_dir(&folder).ok()?;
+            let group = Self { folder };
+            fs::write(group.folder.join(file), quota).ok()?;
+            fs::write(group.folder.join("cgroup.procs"), pid.to_string()).ok()?;
+            Some(group)
+        });
+        possible(group.is_some(), "no cgroup with a CPU quota can be made here");
+        group
+    }
+}
+
+impl Drop for QuotaGroup {
+    /// Moves the process back, because a cgroup with processes cannot be removed.
+    fn drop(&mut self) {
+        let _ = fs::read_to_string(self.folder.join("cgroup.procs")).map(|pids| {
+            let parent = self.folder.parent().unwrap().join("cgroup.procs");
+            pids.lines().for_each(|pid| drop(fs::write(&parent, pid)));
+        });
+        let _ = fs::remove_dir(&self.folder);
+    }
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub struct Gpu {
     pub mig_enabled: Reading<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig: Vec<MigInstance>,
+    /// Why an instance could not be read, if one could not.
+    pub mig_unread: Option<Missing>,
     /// Every process listed by the driver on this GPU, in the driver's PID namespace.
     pub processes: Reading<Vec<GpuProcess>>,
     /// Used memory not held by any visible process, in parts with their likely causes.

@@ -41,6 +41,9 @@ use crate::open_files::limit;
 /// Maximum time that loading the driver may delay the first frame.
 pub(super) const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
 
+/// Time without a report after which a GPU is silent, at least.
+const MIN_SILENCE: Millis = Millis(2_500);
+
 pub(super) struct Agent {
     pub(super) feed: Arc<Feed>,
     pub(super) exits: ExitWatcher,
@@ -340,9 +343,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Marks a GPU as silent if its worker has not reported for two ticks, because it is stuck in a driver call.
+    /// Marks a GPU as silent if its worker has not reported for two ticks, because it is stuck in a driver call. A busy
+    /// machine delays a worker, too.
     pub(super) fn mark_silent(&mut self, now: Mono) {
-        let limit = Millis(self.options.interval.0 * 2 + 500);
+        let limit = Millis(self.options.interval.0 * 2 + 500).max(MIN_SILENCE);
         let mut silent = Vec::new();
         for gpu in self.gpus.values_mut() {
             if gpu.health.state == HealthState::Answering && now.since(gpu.at) > limit {

@@ -8,7 +8,7 @@ use gputop_model::gpu::{Board, Ecc, RecoveryAction, Traffic};
 use gputop_model::text::visible;
 use gputop_model::{
     Bytes, BytesPerSecond, Celsius, ContextKind, Gpu, GpuProcess, GpuUuid, MegaHertz, Memory,
-    MigInstance, MilliJoules, MilliWatts, Mono, Percent, Pid, Reading, Reason, Throttle,
+    MigInstance, MilliJoules, MilliWatts, Missing, Mono, Percent, Pid, Reading, Reason, Throttle,
 };
 use gputop_peek::clock::now_wall;
 use nvml_wrapper::enum_wrappers::device::{
@@ -338,11 +338,19 @@ fn ecc(device: &Device<'_>) -> Ecc {
     }
 }
 
-fn mig(device: &Device<'_>) -> Vec<MigInstance> {
+/// Returns the instances, and why one of them could not be read.
+fn mig(device: &Device<'_>) -> (Vec<MigInstance>, Option<Missing>) {
     let count = device.mig_device_count().unwrap_or(0).min(16);
-    (0..count)
-        .filter_map(|index| mig_instance(&device.mig_device_by_index(index).ok()?, index))
-        .collect()
+    let (mut instances, mut unread) = (Vec::new(), None);
+    for index in 0..count {
+        match device.mig_device_by_index(index) {
+            Ok(found) => instances.extend(mig_instance(&found, index)),
+            // There can be fewer instances than the GPU allows.
+            Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
+            Err(error) => unread = Some(super::reason::missing(&error)),
+        }
+    }
+    (instances, unread)
 }
 
 fn mig_instance(device: &Device<'_>, index: u32) -> Option<MigInstance> {
@@ -375,7 +383,8 @@ fn read_mig_memory(device: &Device<'_>, gpu: &mut Gpu) {
 
 fn read_mig(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.mig_enabled = reading(device.mig_mode()).map(|mode| mode.current == 1);
-    gpu.mig = if gpu.mig_enabled.get() == Some(true) { mig(device) } else { Vec::new() };
+    let is_on = gpu.mig_enabled.get() == Some(true);
+    (gpu.mig, gpu.mig_unread) = if is_on { mig(device) } else { Default::default() };
 }
 
 /// Reads the processes on a GPU from the list of compute processes and from `lists`. Copies their utilization from the
@@ -556,29 +565,40 @@ pub fn performance<'n>(
         share => share.map(|share| Percent(share.min(100.0))),
     };
     // NVML's documentation and measurements agree on MiB/s for PCIe and NVLink.
-    let rate = |at: usize| value(at).map(|mib| BytesPerSecond((mib.max(0.0) * MIB) as u64));
+    let rate = |at: usize, max: BytesPerSecond| match value(at) {
+        Reading::Value(mib) if mib.is_finite() && mib >= 0.0 => {
+            Reading::Value(BytesPerSecond((mib * MIB) as u64)).at_most(max)
+        }
+        Reading::Value(_) => Reading::Missing(Reason::Implausible.into()),
+        Reading::Missing(why) => Reading::Missing(why),
+    };
     Traffic {
         at: now,
         sm_active: share(0),
         tensor_active: share(1),
         memory_rate: share(2),
-        pcie_tx: rate(3),
-        pcie_rx: rate(4),
-        nvlink_tx: rate(5),
-        nvlink_rx: rate(6),
+        pcie_tx: rate(3, MAX_PCIE),
+        pcie_rx: rate(4, MAX_PCIE),
+        nvlink_tx: rate(5, MAX_NVLINK),
+        nvlink_rx: rate(6, MAX_NVLINK),
         pcie_replays: reading(device.pcie_replay_counter()),
         energy: reading(device.total_energy_consumption()).map(MilliJoules),
     }
 }
 
 const MIB: f64 = 1_048_576.0;
+/// Maximum plausible traffic, several times that of the fastest links. The driver marks values that it does not have with
+/// huge numbers.
+const MAX_PCIE: BytesPerSecond = BytesPerSecond(1_000_000_000_000);
+const MAX_NVLINK: BytesPerSecond = BytesPerSecond(20_000_000_000_000);
 
 /// Reads the values that are shown only while the screen of a GPU without GPM is open.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<NvlinkCounters>) -> Traffic {
     let no_gpm = || Reading::missing(Reason::Unsupported, "needs a Hopper GPU or later");
     // The driver counts 1000 bytes as a KB here (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
-        reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
+        let rate = reading(device.pcie_throughput(counter));
+        rate.map(|kb| BytesPerSecond(u64::from(kb) * 1_000)).at_most(MAX_PCIE)
     };
     let counters = raw::nvlink_counters(device).map(|(tx_kib, rx_kib)| NvlinkCounters {
         at: now,

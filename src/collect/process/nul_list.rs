@@ -37,10 +37,12 @@ impl NulList {
         Self { bytes, is_truncated }
     }
 
+    /// Returns the entries without empty ones at the end. A program that sets its title fills the rest of its command line
+    /// with NULs.
     pub fn entries(&self) -> impl Iterator<Item = &[u8]> {
-        let complete = self.bytes.strip_suffix(b"\0").unwrap_or(&self.bytes);
-        let is_nonempty = !self.bytes.is_empty();
-        is_nonempty.then(|| complete.split(|&b| b == 0)).into_iter().flatten()
+        let end = self.bytes.iter().rposition(|&b| b != 0);
+        let complete = end.map(|end| &self.bytes[..=end]);
+        complete.map(|bytes| bytes.split(|&b| b == 0)).into_iter().flatten()
     }
 }
 
@@ -56,6 +58,8 @@ mod tests {
         assert_eq!(entries(b""), Vec::<Vec<u8>>::new());
         assert_eq!(entries(b"a\0\0b\0"), [b"a".to_vec(), b"".to_vec(), b"b".to_vec()]);
         assert_eq!(entries(b"set by prctl"), [b"set by prctl".to_vec()]);
+        assert_eq!(entries(b"ray::IDLE\0\0\0\0"), [b"ray::IDLE".to_vec()]);
+        assert_eq!(entries(b"\0\0\0"), Vec::<Vec<u8>>::new());
     }
 
     #[test]

@@ -38,6 +38,19 @@ impl Throttle {
         known.chain(unknown).collect()
     }
 
+    /// Returns the reasons that say something: a general one is left out beside the exact one, and on an idle GPU those of
+    /// the driver's software, which then change nothing.
+    pub fn told_apart(reasons: &[Self]) -> Vec<Self> {
+        let has = |reason: Self| reasons.contains(&reason);
+        let is_exact = has(Self::HwThermal) || has(Self::HwPowerBrake);
+        let is_said = |reason: &Self| match reason {
+            Self::HwSlowdown => !is_exact,
+            Self::SwPowerCap | Self::SwThermal | Self::SyncBoost => !has(Self::Idle),
+            _ => true,
+        };
+        reasons.iter().copied().filter(is_said).collect()
+    }
+
     /// Returns true if the user should act, because heat or the power supply slows down the GPU.
     pub fn is_trouble(self) -> bool {
         matches!(
