@@ -125,6 +125,29 @@ fn a_sleeping_gpu_is_not_woken() {
 }
 
 #[test]
+fn doctor_names_a_gpu_on_the_bus_that_the_driver_does_not_list() {
+    let sysfs = Sysfs::with_gpu("active");
+    for (address, driver) in [("0000:41:00.0", None), ("0000:c1:00.0", Some("vfio-pci"))] {
+        for (name, text) in
+            [("vendor", "0x10de"), ("class", "0x030200"), ("power/runtime_status", "active")]
+        {
+            sysfs.set_at(address, name, text);
+        }
+        if let Some(driver) = driver {
+            let link = sysfs.root.path().join("bus/pci/devices").join(address).join("driver");
+            std::os::unix::fs::symlink(format!("../../../drivers/{driver}"), link).unwrap();
+        }
+    }
+    let words = "the PCI bus also has 0000:41:00, which the driver does not list";
+    let (_, out) = run_with(&sysfs, &FakeNvml::new(LAPTOP), &["doctor"]);
+    let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(out.contains(words), is_host(), "{out}");
+    let both = format!("{LAPTOP}[[gpu]]\npci_bus = \"00000000:41:00.0\"\n");
+    let (_, out) = run_with(&sysfs, &FakeNvml::new(&both), &["doctor"]);
+    assert!(!out.contains("does not list"), "{out}");
+}
+
+#[test]
 fn the_dashboard_reads_a_gpu_once_something_else_wakes_it_or_a_key_is_pressed() {
     let sysfs = Sysfs::with_gpu("suspended");
     let fake = FakeNvml::new(LAPTOP);

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use color_eyre::Result;
 use gputop_model::Millis;
+use gputop_model::gpu::Board;
 use gputop_model::host::PidNamespace;
+use nvml_wrapper::Nvml;
 use serde::Serialize;
 
 use super::print::{print, print_json, width};
@@ -117,6 +119,8 @@ struct DriverAnswer {
     costs: [Option<u64>; GROUPS.len()],
     /// Number of GPUs that report Xids, and total number of GPUs.
     xids: (usize, u32),
+    /// PCI addresses of the GPUs that the driver gives to this program.
+    buses: Vec<String>,
 }
 
 /// Loads the driver on a thread, so that a hung driver is reported after a timeout. Does not load it while all GPUs
@@ -148,6 +152,7 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
                             ),
                             costs: GROUPS.map(|group| measure(&nvml, group)),
                             xids: crate::collect::nvml::xid::supported(&nvml),
+                            buses: (0..count).filter_map(|index| bus(&nvml, index)).collect(),
                         })
                     }
                 }
@@ -156,7 +161,16 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
     });
     let name = "NVIDIA driver";
     match answer.recv_timeout(DRIVER_TIMEOUT) {
-        Ok(Ok(answer)) => (Check::new(name, true, answer.summary.clone(), ""), Some(answer)),
+        Ok(Ok(answer)) => match unlisted(&gpus, &answer) {
+            None => (Check::new(name, true, answer.summary.clone(), ""), Some(answer)),
+            Some(buses) => {
+                let found = format!(
+                    "{}; the PCI bus also has {buses}, which the driver does not list",
+                    answer.summary
+                );
+                (Check::new(name, false, found, UNLISTED_FIX), Some(answer))
+            }
+        },
         Ok(Err(failure)) => {
             let trouble = diagnose_driver(Path::new("/"), &failure);
             let check = Check::new(name, false, trouble.reason(), "");
@@ -168,6 +182,26 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
             (Check::new(name, false, found, "dmesg | grep -i -e nvrm -e xid"), None)
         }
     }
+}
+
+const UNLISTED_FIX: &str =
+    "sudo dmesg | grep -i -e nvrm -e nvidia    (or this job may not use that GPU)";
+
+fn bus(nvml: &Nvml, index: u32) -> Option<String> {
+    let info = nvml.device_by_index(index).and_then(|device| device.pci_info());
+    Some(Board::bus_of(&info.ok()?.bus_id))
+}
+
+/// Returns the addresses of GPUs on the PCI bus that the driver does not list, if there are any. In a container, and if a
+/// GPU of the driver has no address, that is unknown.
+fn unlisted(on_bus: &[PciGpu], answer: &DriverAnswer) -> Option<String> {
+    let is_known = answer.buses.len() == answer.xids.1 as usize;
+    if !is_known || hello().namespace != PidNamespace::Host {
+        return None;
+    }
+    let unlisted = on_bus.iter().filter(|gpu| !answer.buses.contains(&gpu.bus));
+    let buses: Vec<&str> = unlisted.map(|gpu| &*gpu.bus).collect();
+    (!buses.is_empty()).then(|| buses.join(", "))
 }
 
 fn check_namespace() -> Check {
