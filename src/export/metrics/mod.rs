@@ -399,11 +399,14 @@ fn write_mig(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
             let values = gpu.mig.iter().filter_map(|mig| {
                 let profile = mig.profile.value().map(|profile| ("profile", label(profile)));
                 let own = [("mig", mig.index.to_string().into())];
-                let instance = mig.gpu_instance.get();
-                let own = own
+                let parts = [
+                    ("gpu_instance", mig.gpu_instance.get()),
+                    ("compute_instance", mig.compute_instance.get()),
+                ];
+                let parts = parts
                     .into_iter()
-                    .chain(instance.map(|instance| ("gpu_instance", instance.to_string().into())));
-                let labels = with(labels, own.into_iter().chain(profile));
+                    .filter_map(|(name, part)| Some((name, part?.to_string().into())));
+                let labels = with(labels, own.into_iter().chain(parts).chain(profile));
                 Some((labels, part(&mig.memory).get()?.0 as f64))
             });
             values.collect::<Vec<_>>()
