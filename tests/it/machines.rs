@@ -414,8 +414,7 @@ fn mig_memory_and_processes_have_the_same_instance_name() {
     let fake =
         FakeNvml::new(&format!("{MIG}[[process]]\npid = 1\ngi = 9\nci = 0\nused = \"4 GiB\"\n"));
     let metrics = run(&fake, ["serve", "--once"]).out;
-    let memory =
-        "gputop_mig_memory_used_bytes{gpu=\"0\",mig=\"1\",gpu_instance=\"9\",compute_instance=\"0\",profile=\"1g.5gb\"}";
+    let memory = "gputop_mig_memory_used_bytes{gpu=\"0\",mig=\"1\",gpu_instance=\"9\",compute_instance=\"0\",profile=\"1g.5gb\"}";
     assert!(metrics.contains(memory), "{metrics}");
     if is_host() {
         assert!(

@@ -77,3 +77,16 @@ fn keys_and_lost_gpus_move_nothing() {
         }
     }
 }
+
+#[test]
+fn a_low_window_has_tables_if_they_fit_and_one_title() {
+    let members: Vec<Member> =
+        (0..2).map(|n| Member::new(418 + n, "ana", "python train.py", &[(0, 20)])).collect();
+    for (gpus, height, has_tables) in
+        [(1, 11, true), (1, 13, true), (2, 12, true), (8, 12, false), (8, 18, true), (1, 9, false)]
+    {
+        let text = TestApp::new(gpus, &members).text(80, height);
+        assert_eq!(text.contains(" PID "), has_tables, "{gpus} GPUs, {height} rows:\n{text}");
+        assert_eq!(text.matches("22:15:00").count(), 1, "{gpus} GPUs, {height} rows:\n{text}");
+    }
+}

@@ -298,6 +298,14 @@ fn chart_places(app: &App, area: Rect) -> Vec<Vec<Rect>> {
     (0..).take(gpus).map(places_of).collect()
 }
 
+/// Returns true if there is no room for the tables. A window that is small as a whole has no lines above the body. In a
+/// larger one, the tables are drawn if all GPUs and some processes fit.
+fn is_too_small(app: &App, body: Rect) -> bool {
+    let wanted = app.host.frame.gpus.len() + 6;
+    let is_below_header = body.y > 0 && body.width >= 60;
+    is_small(body) && !(is_below_header && usize::from(body.height) >= wanted)
+}
+
 /// Returns the cursor position of a process.
 fn process_position(app: &App, id: &RowId) -> Option<usize> {
     let row = app.host.processes.rows.iter().position(|row| row.id() == *id)?;
@@ -321,7 +329,7 @@ fn draw_range(rows: &[GpuRow], offset: usize, layout: &Layout, app: &App, buffer
 
 impl Screen for Overview {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        if is_small(area) {
+        if is_too_small(app, area) {
             let process = self.process(app);
             return small_overview::draw(app, self.selected_gpu(app), process, area, buffer);
         }
@@ -364,7 +372,7 @@ impl Screen for Overview {
     }
 
     fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
-        if is_small(body) {
+        if is_too_small(app, body) {
             return Vec::new();
         }
         let rows = GpuRow::of_frame(&app.host.frame).len();
@@ -378,7 +386,7 @@ impl Screen for Overview {
     }
 
     fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
-        if is_small(body) {
+        if is_too_small(app, body) {
             return Hit::Nothing;
         }
         match self.pressed(app, place, body) {

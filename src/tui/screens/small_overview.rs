@@ -319,8 +319,9 @@ fn draw_grid(
     }
 }
 
+/// Draws a line with host and time, unless the window is large enough for a header above. Returns its height.
 fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
-    if area.height < 2 {
+    if area.height < 2 || area.y > 0 {
         return 0;
     }
     let theme = &app.ui.theme;
