@@ -240,7 +240,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     }
     // The error counts, too, but this is what somebody has to do about it.
     if gpu.ecc.remap_pending.get() == Some(true) {
-        add(Emphasis::Bad, "row remap pending reset".into());
+        add(Emphasis::Bad, "row remap: reset".into());
     }
     if let Some(errors) = gpu.ecc.uncorrected.get().filter(|&n| n > 0) {
         add(Emphasis::Bad, format!("{errors} ECC uncorrected"));
@@ -427,7 +427,7 @@ mod tests {
             (throttled(&[Throttle::SwThermal]), "too warm"),
             (throttled(&[Throttle::Idle, Throttle::SwThermal, Throttle::SwPowerCap]), ""),
             (throttled(&[Throttle::Idle, Throttle::HwSlowdown]), "hardware slowdown"),
-            (ecc(true), "row remap pending reset"),
+            (ecc(true), "row remap: reset"),
             (ecc(false), "1 ECC uncorrected"),
         ];
         for (gpu, expected) in cases {

@@ -736,7 +736,7 @@ fn marks_for_missing_traffic_are_no_values() {
 #[test]
 fn line_shows_problems_that_are_read_rarely() {
     for (problem, words) in [
-        ("remap_pending = true", "row remap pending reset"),
+        ("remap_pending = true", "row remap: reset"),
         ("remap_failed = true", "row remap failed"),
         ("ecc_uncorrected = 1", "1 ECC uncorrected"),
         ("pcie_width = 4", "PCIe x4 of x16"),

@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use color_eyre::Result;
 use gputop_model::Millis;
-use gputop_model::gpu::Board;
 use gputop_model::host::PidNamespace;
-use nvml_wrapper::Nvml;
 use serde::Serialize;
 
 use super::print::{print, print_json, width};
@@ -152,7 +150,7 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
                             ),
                             costs: GROUPS.map(|group| measure(&nvml, group)),
                             xids: crate::collect::nvml::xid::supported(&nvml),
-                            buses: (0..count).filter_map(|index| bus(&nvml, index)).collect(),
+                            buses: collect::nvml::buses(&nvml, count),
                         })
                     }
                 }
@@ -186,11 +184,6 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
 
 const UNLISTED_FIX: &str =
     "sudo dmesg | grep -i -e nvrm -e nvidia    (or this job may not use that GPU)";
-
-fn bus(nvml: &Nvml, index: u32) -> Option<String> {
-    let info = nvml.device_by_index(index).and_then(|device| device.pci_info());
-    Some(Board::bus_of(&info.ok()?.bus_id))
-}
 
 /// Returns the addresses of GPUs on the PCI bus that the driver does not list, if there are any. In a container, and if a
 /// GPU of the driver has no address, that is unknown.

@@ -16,13 +16,22 @@ pub mod sleep;
 pub mod worker;
 pub mod xid;
 
-use gputop_model::gpu::Period;
+use gputop_model::gpu::{Board, Period};
 use nvml_wrapper::{Device, Nvml};
 pub use reason::{error_text, missing};
 
 use self::schedule::Group;
 
 pub struct ReceiverClosed;
+
+/// Returns the PCI addresses of the first `count` GPUs, without those that report none.
+pub fn buses(nvml: &Nvml, count: u32) -> Vec<String> {
+    let bus = |index| {
+        let info = nvml.device_by_index(index).and_then(|device| device.pci_info());
+        Some(Board::bus_of(&info.ok()?.bus_id))
+    };
+    (0..count).filter_map(bus).collect()
+}
 
 /// Measures the cost of a group of NVML calls on this host. Returns the median over the GPUs, in microseconds.
 pub fn measure(nvml: &Nvml, group: Group) -> Option<u64> {
