@@ -432,8 +432,7 @@ mod tests {
         };
         let mut say = |record: &Record| news(record, &mut reported);
         let minute = record("Rank 3 holds up 7 ranks for 60 s.", Severity::Note, DetectedBy::Ranks);
-        let text =
-            "rank-stall: Rank 3 holds up 7 ranks for 60 s. (`gputop incidents show k3f9`)";
+        let text = "rank-stall: Rank 3 holds up 7 ranks for 60 s. (`gputop incidents show k3f9`)";
         assert_eq!(say(&minute).as_deref(), Some(text));
         let longer = record("Rank 3 holds up 7 ranks for 2:00.", Severity::Note, DetectedBy::Ranks);
         assert_eq!(say(&longer), None);

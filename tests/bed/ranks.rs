@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gputop_explain::ranks::Lateness;
@@ -24,10 +26,12 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::deadline::{DEADLINE, pause};
-use crate::harness::Harness;
+use crate::harness::{Harness, Launch};
 use crate::holders::{Installed, installed};
+use crate::reader::program;
 
 const RANKS: u32 = 3;
+const SCRIPT: &str = "tests/bed/ranks.py";
 /// Modes in which all ranks wait in the end.
 const STUCK: &[&str] = &["skip", "mismatch", "kind", "order", "item", "init", "dead", "pipeline"];
 /// Modes in which all ranks go on.
@@ -80,6 +84,20 @@ impl Variant {
         format!("{}{class}", self.release.name)
     }
 
+    /// Adds the fake NCCL, whose ranks meet in a folder.
+    fn nccl(&self, launch: Launch, meeting: &Path) -> Launch {
+        let bed = std::env::var_os("GPUTOP_BED").unwrap();
+        let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
+        let launch = launch
+            .env("FAKE_CUDA_DEVICES", RANKS.to_string())
+            .env("FAKE_NCCL_DIRECTORY", meeting)
+            .env("LD_PRELOAD", bed.join("nccl/libfakenccl.so"));
+        match self.environment {
+            Some((name, value)) => launch.env(name, value),
+            None => launch,
+        }
+    }
+
     fn abilities(&self) -> Abilities {
         let has_status = self.number >= 20400 && !self.is_nccl2;
         Abilities {
@@ -128,22 +146,12 @@ struct Job {
 
 impl Job {
     fn start(variant: &Variant, mode: &'static str) -> Self {
-        let bed = std::env::var_os("GPUTOP_BED").unwrap();
-        let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
         let meeting = tempfile::tempdir().unwrap();
         let port = free_port().to_string();
         let ranks = (0..RANKS).map(|rank| {
             let arguments = [&rank.to_string(), &RANKS.to_string(), &port, mode];
-            let mut launch = variant
-                .release
-                .launch(Path::new("tests/bed/ranks.py"), &arguments)
-                .env("FAKE_CUDA_DEVICES", RANKS.to_string())
-                .env("FAKE_NCCL_DIRECTORY", meeting.path())
-                .env("LD_PRELOAD", bed.join("nccl/libfakenccl.so"));
-            if let Some((name, value)) = variant.environment {
-                launch = launch.env(name, value);
-            }
-            launch.start()
+            let launch = variant.release.launch(Path::new(SCRIPT), &arguments);
+            variant.nccl(launch, meeting.path()).start()
         });
         Self { ranks: ranks.collect(), mode, _meeting: meeting }
     }
@@ -420,6 +428,34 @@ fn the_slow_rank_is_the_one_that_sleeps() {
             assert_eq!(slow, expected, "{}, {mode}: {:?}", variant.name(), lateness.slow());
         }
     }
+}
+
+/// Starts a program of three ranks with `gputop run`, and waits for a minute.
+#[test]
+fn run_reports_a_stall_of_a_minute_once() {
+    const LAUNCHER: &str = r#"exec 3<&0
+        for rank in 0 1 2; do "$0" "$1" $rank 3 "$2" item <&3 & done
+        wait"#;
+    let variant = variants().pop().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port().to_string();
+    let mut command = Command::new(program());
+    command.args(["run", "--", "sh", "-c", LAUNCHER]).arg(&variant.release.python);
+    command.args([Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPT).as_os_str(), port.as_ref()]);
+    let launch = variant.nccl(variant.release.environment(command), folder.path());
+    let launch = launch.env("XDG_STATE_HOME", folder.path().join("state"));
+    let mut command = launch.command();
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut run = command.spawn().unwrap();
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let is_line = |line: &String| line.starts_with("gputop: ");
+    let line = lines.by_ref().find(is_line);
+    let expected = "gputop: rank 1 holds up 2 ranks for 60 s: it is in sleep (ranks.py:";
+    assert!(line.as_ref().is_some_and(|line| line.starts_with(expected)), "{line:?}");
+    // The ranks exit at the end of their input.
+    drop(run.stdin.take());
+    assert_eq!(lines.find(is_line), None);
+    assert!(run.wait().unwrap().success());
 }
 
 #[test]
