@@ -2,6 +2,8 @@
 //!
 //! While a rank waits for a few seconds, the Python stacks of the job's ranks on this host are read as well, because they
 //! say what the rank does that the others wait for.
+//!
+//! On request, the counters are read 50 times a second, to find out which rank comes last to the collectives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,6 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use gputop_explain::ranks::ArrivalWatch;
+use gputop_model::process_group::GroupArrivals;
 use gputop_model::{Millis, Mono, ProcessKey, PythonStack, RankReading, Reading, Reason};
 use gputop_peek::clock::{Instants, now_mono};
 use gputop_peek::memory::live::Live;
@@ -17,6 +21,8 @@ use gputop_peek::python::{PythonReader, StackRequest};
 
 /// Time between two readings.
 const PERIOD: Millis = Millis(1_000);
+/// Time between two readings while arrivals at collectives are counted.
+const SWEEP_PERIOD: Millis = Millis(20);
 /// Time between two searches of a process. It doubles after each search that finds no group.
 const MIN_PAUSE: Millis = Millis(2_000);
 const MAX_PAUSE: Millis = Millis(60_000);
@@ -30,52 +36,106 @@ const MAX_RANKS: usize = 64;
 /// Handle to the thread, which exits when the handle is dropped.
 #[derive(Debug)]
 pub struct Ranks {
-    watched: Sender<Vec<ProcessKey>>,
+    commands: Sender<Command>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Watch(Vec<ProcessKey>),
+    CountArrivals(bool),
+}
+
+/// What the thread sends.
+#[derive(Debug)]
+pub enum RankAnswer {
+    /// The readings of all ranks, sorted by process. Empty once after the last rank has exited.
+    Readings(Vec<RankReading>),
+    /// Once a second while arrivals are counted.
+    Arrivals(Vec<GroupArrivals>),
 }
 
 impl Ranks {
-    /// Starts the thread. It calls `answer` with the readings of all ranks, sorted by process, and once without any after
-    /// the last rank has exited.
+    /// Starts the thread, which calls `answer`.
     pub fn start(
         proc_root: &Path,
-        answer: impl Fn(Vec<RankReading>) + Send + 'static,
+        answer: impl Fn(RankAnswer) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (watched, inbox) = mpsc::channel();
-        let mut reader = RankReader::new(proc_root);
-        std::thread::Builder::new()
-            .name("ranks".into())
-            .spawn(move || run(&mut reader, &inbox, &answer))?;
-        Ok(Self { watched })
+        let (commands, inbox) = mpsc::channel();
+        let mut ranks = RankThread::new(proc_root);
+        let run = move || ranks.run(&inbox, &answer);
+        std::thread::Builder::new().name("ranks".into()).spawn(run)?;
+        Ok(Self { commands })
     }
 
     pub fn watch(&self, processes: &[ProcessKey]) {
-        let _ = self.watched.send(processes.to_vec());
+        let _ = self.commands.send(Command::Watch(processes.to_vec()));
+    }
+
+    /// Counts from now on which ranks come last to the collectives, or stops that. Continues if it counts already.
+    pub fn count_arrivals(&self, is_wanted: bool) {
+        let _ = self.commands.send(Command::CountArrivals(is_wanted));
     }
 }
 
-fn run(
-    reader: &mut RankReader,
-    inbox: &Receiver<Vec<ProcessKey>>,
-    answer: &impl Fn(Vec<RankReading>),
-) {
-    let mut had_ranks = false;
-    loop {
-        let command = match reader.due() {
-            None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due) => inbox.recv_timeout(Duration::from_millis(due.since(now_mono()).0)),
-        };
-        match command {
-            Ok(processes) => reader.watch(&processes),
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                let ranks = reader.read();
-                let has_ranks = !ranks.is_empty();
-                if has_ranks || had_ranks {
-                    answer(ranks);
-                }
-                had_ranks = has_ranks;
+struct RankThread {
+    reader: RankReader,
+    arrivals: Option<ArrivalWatch>,
+    answered_at: Mono,
+    had_ranks: bool,
+}
+
+impl RankThread {
+    fn new(proc_root: &Path) -> Self {
+        let reader = RankReader::new(proc_root);
+        Self { reader, arrivals: None, answered_at: Mono::default(), had_ranks: false }
+    }
+
+    fn run(&mut self, inbox: &Receiver<Command>, answer: &impl Fn(RankAnswer)) {
+        loop {
+            let period = if self.arrivals.is_some() { SWEEP_PERIOD } else { PERIOD };
+            let command = match self.reader.due(period) {
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => inbox.recv_timeout(Duration::from_millis(due.since(now_mono()).0)),
+            };
+            match command {
+                Ok(Command::Watch(processes)) => self.reader.watch(&processes),
+                Ok(Command::CountArrivals(is_wanted)) => self.count_arrivals(is_wanted),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.look(answer),
             }
         }
+    }
+
+    fn count_arrivals(&mut self, is_wanted: bool) {
+        match (is_wanted, &self.arrivals) {
+            (true, None) => {
+                self.arrivals = Some(ArrivalWatch::default());
+                // Answer at once, because the screen may show an older count.
+                self.answered_at = Mono::default();
+            }
+            (true, Some(_)) => {}
+            (false, _) => self.arrivals = None,
+        }
+    }
+
+    fn look(&mut self, answer: &impl Fn(RankAnswer)) {
+        let ranks = self.reader.read();
+        let now = self.reader.read_at;
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.sweep(now, &ranks);
+        }
+        if now.since(self.answered_at) < PERIOD {
+            return;
+        }
+        self.answered_at = now;
+        if let Some(arrivals) = &self.arrivals {
+            answer(RankAnswer::Arrivals(arrivals.arrivals()));
+        }
+        let has_ranks = !ranks.is_empty();
+        if has_ranks || self.had_ranks {
+            answer(RankAnswer::Readings(ranks));
+        }
+        self.had_ranks = has_ranks;
     }
 }
 
@@ -121,9 +181,10 @@ impl RankReader {
         self.python.watch(processes);
     }
 
-    /// Returns the time of the next reading or search. `None` if there is no process.
-    fn due(&self) -> Option<Mono> {
-        let next = Mono(self.read_at.0 + PERIOD.0);
+    /// Returns the time of the next reading or search, if ranks are read once in each period. `None` if there is no
+    /// process.
+    fn due(&self, period: Millis) -> Option<Mono> {
+        let next = Mono(self.read_at.0 + period.0);
         let due = |watched: &Watched| match watched.groups {
             Some(_) => next,
             None => watched.next_search.max(next),
@@ -214,5 +275,33 @@ impl Watched {
         }
         self.count = count;
         Some(reading)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn arrivals_are_counted_only_on_request() {
+        let answers = RefCell::new(Vec::new());
+        let mut ranks = RankThread::new(Path::new("/proc"));
+        let look = |ranks: &mut RankThread| {
+            ranks.look(&|answer| answers.borrow_mut().push(answer));
+            let taken = answers.take();
+            taken.iter().filter(|answer| matches!(answer, RankAnswer::Arrivals(_))).count()
+        };
+        assert_eq!(look(&mut ranks), 0);
+        ranks.count_arrivals(true);
+        assert_eq!(look(&mut ranks), 1, "at once");
+        // The request is repeated with every frame, which does not restart the count.
+        let answered_at = ranks.answered_at;
+        ranks.count_arrivals(true);
+        assert_eq!(ranks.answered_at, answered_at);
+        ranks.count_arrivals(false);
+        ranks.answered_at = Mono::default();
+        assert_eq!(look(&mut ranks), 0);
     }
 }

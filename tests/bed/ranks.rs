@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputop_explain::ranks::Lateness;
+use gputop_explain::ranks::{ArrivalWatch, MIN_ARRIVALS, SlowRank};
 use gputop_model::ProcessKey;
 use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
 use gputop_model::units::{Pid, StartTicks};
@@ -411,21 +411,22 @@ fn the_slow_rank_is_the_one_that_sleeps() {
             let mut job = Job::start(&variant, mode);
             job.wait();
             let mut ranks: Vec<_> = job.living().map(|(_, harness)| open(harness.pid)).collect();
-            let mut lateness = Lateness::default();
+            let mut watch = ArrivalWatch::default();
             let start = Instant::now();
-            while lateness.seen().0 < lateness.seen().1 {
-                let mut called = Vec::new();
-                for groups in &mut ranks {
-                    let reading = groups.read(Instants::now()).unwrap();
-                    let group = reading.groups.value().unwrap().iter().find(|g| g.name == "0");
-                    let group = group.unwrap();
-                    called.push((group.rank, group.called.get().unwrap()));
+            let counted = loop {
+                let read = |groups: &mut ProcessGroups<Live>| groups.read(Instants::now()).unwrap();
+                let readings: Vec<_> = ranks.iter_mut().map(read).collect();
+                watch.sweep(now_mono(), &readings);
+                // The default group has the most collectives of all ranks.
+                let mut groups = watch.arrivals().into_iter();
+                let whole = groups.find(|group| group.size == RANKS);
+                if let Some(whole) = whole.filter(|group| group.collectives >= MIN_ARRIVALS) {
+                    break whole;
                 }
-                lateness.sweep(now_mono(), &called);
                 pause(start);
-            }
-            let slow = lateness.slow().map(|slow| slow.rank);
-            assert_eq!(slow, expected, "{}, {mode}: {:?}", variant.name(), lateness.slow());
+            };
+            let slow = SlowRank::of(&counted).map(|slow| slow.rank);
+            assert_eq!(slow, expected, "{}, {mode}: {counted:?}", variant.name());
         }
     }
 }

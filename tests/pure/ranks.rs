@@ -1,14 +1,22 @@
 //! The ranks of a job in a recording: four ranks on the fake CUDA, of which rank 3 waits for its data loader from the
 //! 53rd second on.
 
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
 use gputop::dashboard::dangers::dangers;
 use gputop::export::glyphs::UNICODE;
 use gputop::export::ranks::{RankDocument, text};
 use gputop::tui::app::App;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
+use gputop::tui::view::View;
+use gputop_model::process_group::{GroupArrivals, LastArrivals};
+use gputop_model::protocol::{Request, Update};
+use gputop_model::units::Millis;
 use jiff::tz::TimeZone;
 
+use crate::memory_screen::{drawn, press, view_after_keys};
 use crate::support::screen_fixture::{app_at, draw};
 
 const RANKS: &[u8] = include_bytes!("../data/recordings/ranks.gpt.zst");
@@ -64,4 +72,64 @@ fn ranks_are_printed_as_text_and_json() {
     assert_eq!(verdict["work"]["seq"], 900);
     assert_eq!(job["ranks"][3]["place"], "train.py:37");
     assert_eq!(json["ranks"].as_array().map(Vec::len), Some(4));
+}
+
+/// Takes the count of the arrivals at this many collectives. Rank 1 came last to most, 52 ms after the first.
+fn count(app: &mut App, collectives: u32) {
+    let group = GroupArrivals {
+        store: app.host.jobs.reports()[0].job.store.as_deref().map(Into::into),
+        group: "default_pg".into(),
+        size: 4,
+        ranks: vec![0, 1, 2, 3],
+        collectives,
+        last: vec![
+            LastArrivals { rank: 1, count: collectives * 24 / 25, lateness: Millis(52) },
+            LastArrivals { rank: 2, count: collectives / 25, lateness: Millis(21) },
+        ],
+    };
+    app.update(Update::Arrivals(Arc::new(vec![group])));
+}
+
+/// Presses a key, and returns the requests about arrivals.
+fn requests(view: &mut View, app: &mut App, code: KeyCode) -> Vec<bool> {
+    let requests = press(view, app, code).into_iter();
+    let wanted = requests.filter_map(|request| match request {
+        Request::Arrivals(is_wanted) => Some(is_wanted),
+        _ => None,
+    });
+    wanted.collect()
+}
+
+#[test]
+fn a_slow_rank_is_searched_only_while_the_screen_of_ranks_asks() {
+    let mut app = app_at(RANKS, 30, Palette::None, false, true);
+    let mut view = view_after_keys(&mut app, "r");
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Down), [false; 0]);
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Char('B')), [true]);
+    assert!(text_of(&drawn(&view, &app, 120, 40)).contains("counting collectives"));
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Down), [false; 0]);
+    count(&mut app, 60);
+    let text = text_of(&drawn(&view, &app, 120, 40));
+    assert!(text.contains("group default_pg: 60 of 100 collectives seen"), "{text}");
+    count(&mut app, 200);
+    for (width, height) in [(40, 6), (80, 24), (120, 40), (200, 50)] {
+        let text = text_of(&drawn(&view, &app, width, height));
+        insta::assert_snapshot!(format!("slow-rank-{width}x{height}"), text);
+    }
+    // A count needs the screen: it stops while another one is on top, and for good with the key.
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Char('i')), [false]);
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Esc), [true]);
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Char('B')), [false]);
+    assert!(!text_of(&drawn(&view, &app, 120, 40)).contains("comes last"));
+}
+
+#[test]
+fn a_slow_rank_is_in_the_json_once_arrivals_were_counted() {
+    let mut app = app_at(RANKS, 30, Palette::None, false, true);
+    let json = |app: &App| serde_json::to_value(RankDocument::of(&app.host)).unwrap();
+    assert!(json(&app).get("slow").is_none());
+    count(&mut app, 200);
+    let slow = &json(&app)["slow"][0];
+    assert_eq!((&slow["group"], &slow["collectives"]), (&"default_pg".into(), &200.into()));
+    assert_eq!((&slow["slow"]["rank"], &slow["slow"]["lateness_ms"]), (&1.into(), &52.into()));
 }
