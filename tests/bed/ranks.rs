@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,12 +24,14 @@ use gputop_peek::memory::maps::Mapping;
 use gputop_peek::memory::{Memory, MemoryError, Range};
 use gputop_peek::nccl::ProcessGroups;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::deadline::{DEADLINE, pause};
 use crate::harness::{Harness, Launch};
 use crate::holders::{Installed, installed};
 use crate::reader::program;
+use crate::unusual_targets::{as_nobody, public_reader};
 
 const RANKS: u32 = 3;
 const SCRIPT: &str = "tests/bed/ranks.py";
@@ -457,6 +460,42 @@ fn run_reports_a_stall_of_a_minute_once() {
     drop(run.stdin.take());
     assert_eq!(lines.find(is_line), None);
     assert!(run.wait().unwrap().success());
+}
+
+#[test]
+fn doctor_says_whether_the_ranks_can_be_read() {
+    let check = |mut doctor: Command| {
+        doctor.args(["doctor", "--json"]).env("GPUTOP_NVML", "/nonexistent/libnvidia-ml.so.1");
+        let report: Value = serde_json::from_slice(&doctor.output().unwrap().stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|check| check["name"] == "ranks of jobs")
+    };
+    for variant in variants() {
+        let mut job = Job::start(&variant, "item");
+        job.wait();
+        // Jobs of other tests are checked as well, and their ranks may be starting.
+        let start = Instant::now();
+        loop {
+            let found = check(Command::new(program())).expect("a check");
+            if found["works"] == true {
+                break;
+            }
+            assert!(start.elapsed() < DEADLINE, "{}: {found}", variant.name());
+            pause(start);
+        }
+        // Releases that do not name the threads can be recognized only by those who can read the process.
+        if variant.number < 20500 || variant.is_nccl2 {
+            continue;
+        }
+        let Some(mut nobody) = as_nobody() else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        nobody.arg(public_reader(folder.path())).current_dir("/");
+        let found = check(nobody).expect("a check");
+        assert_eq!(found["works"], false, "{}: {found}", variant.name());
+        let text = found["found"].as_str().unwrap();
+        assert!(text.contains("cannot be read") && text.contains("another user"), "{text}");
+    }
 }
 
 #[test]
