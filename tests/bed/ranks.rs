@@ -34,7 +34,7 @@ use crate::reader::program;
 use crate::unusual_targets::{as_nobody, public_reader};
 
 const RANKS: u32 = 3;
-const SCRIPT: &str = "tests/bed/ranks.py";
+pub const SCRIPT: &str = "tests/bed/ranks.py";
 /// Modes in which all ranks wait in the end.
 const STUCK: &[&str] = &["skip", "mismatch", "kind", "order", "item", "init", "dead", "pipeline"];
 /// Modes in which all ranks go on.
@@ -74,8 +74,8 @@ struct Abilities {
 }
 
 /// A torch release with one of its classes of process groups.
-struct Variant {
-    release: Installed,
+pub struct Variant {
+    pub release: Installed,
     number: u32,
     environment: Option<(&'static str, &'static str)>,
     is_nccl2: bool,
@@ -88,7 +88,7 @@ impl Variant {
     }
 
     /// Adds the fake NCCL, whose ranks meet in a folder.
-    fn nccl(&self, launch: Launch, meeting: &Path) -> Launch {
+    pub fn nccl(&self, launch: Launch, meeting: &Path) -> Launch {
         let bed = std::env::var_os("GPUTOP_BED").unwrap();
         let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
         let launch = launch
@@ -119,7 +119,7 @@ fn number(name: &str) -> u32 {
     version.split('.').fold(0, |number, part| number * 100 + part.parse::<u32>().unwrap())
 }
 
-fn variants() -> Vec<Variant> {
+pub fn variants() -> Vec<Variant> {
     const CHOICE: &str = "TORCH_DIST_USE_NCCL2";
     let mut variants = Vec::new();
     for release in installed() {
@@ -141,10 +141,10 @@ fn variants() -> Vec<Variant> {
 }
 
 /// The ranks of a job on this host.
-struct Job {
-    ranks: Vec<Harness>,
-    mode: &'static str,
-    _meeting: TempDir,
+pub struct Job {
+    pub ranks: Vec<Harness>,
+    pub mode: &'static str,
+    pub _meeting: TempDir,
 }
 
 impl Job {
@@ -166,7 +166,7 @@ impl Job {
     }
 
     /// Waits until all ranks wait, or until a job that goes on has made some steps.
-    fn wait(&mut self) {
+    pub fn wait(&mut self) {
         let start = Instant::now();
         let is_running = RUNNING.contains(&self.mode);
         let mode = self.mode;
