@@ -100,30 +100,43 @@ impl<'a> GroupLateness<'a> {
 
 /// Returns a line for each group that is used, and whether it names a slow rank. Empty before the first count.
 pub fn slow_lines(jobs: &Jobs) -> Vec<(String, bool)> {
-    let line = |group: &&GroupArrivals| {
-        let slow = SlowRank::of(group);
-        let (name, seen) = (&group.group, group.collectives);
-        let others = if group.ranks.len() < group.size as usize { " on this host" } else { "" };
-        let text = match &slow {
-            Some(slow) if others.is_empty() => format!("group {name}: {slow}"),
-            Some(slow) => {
-                format!(
-                    "group {name}: {slow}; only its {} ranks{others} are compared",
-                    group.ranks.len()
-                )
-            }
-            None if seen < MIN_ARRIVALS => {
-                format!("group {name}: {seen} of {MIN_ARRIVALS} collectives seen")
-            }
-            None => format!(
-                "group {name}: no rank{others} comes last to most of the {seen} last collectives"
-            ),
-        };
-        (text, slow.is_some())
+    let Some(mut groups) = jobs.arrivals() else { return Vec::new() };
+    let has_groups = !groups.is_empty();
+    groups.retain(|group| group.ranks.len() > 1);
+    if has_groups && groups.is_empty() {
+        let why = "no group has two ranks on this host, and ranks of other hosts are not compared";
+        return vec![(why.to_owned(), false)];
+    }
+    groups.retain(|group| group.collectives > 0);
+    if groups.is_empty() {
+        return vec![("no collectives seen yet".to_owned(), false)];
+    }
+    // The groups of a mesh have the same description.
+    let is_unique = |name: &str| groups.iter().filter(|group| group.group == name).count() == 1;
+    let lines = groups.iter().map(|group| match is_unique(&group.group) {
+        true => slow_line(group, &group.group),
+        false => slow_line(group, &format!("{} of {}", group.group, RankList(&group.ranks))),
+    });
+    lines.collect()
+}
+
+fn slow_line(group: &GroupArrivals, name: &str) -> (String, bool) {
+    let GroupArrivals { collectives, ranks, size, .. } = group;
+    let slow = SlowRank::of(group);
+    let text = match &slow {
+        Some(slow) => format!("group {name}: {slow}"),
+        None if *collectives < MIN_ARRIVALS => {
+            format!("group {name}: {collectives} of {MIN_ARRIVALS} collectives seen")
+        }
+        None => {
+            format!(
+                "group {name}: no rank comes last to most of the last {collectives} collectives"
+            )
+        }
     };
-    let Some(groups) = jobs.arrivals() else { return Vec::new() };
-    let used: Vec<_> = groups.iter().filter(|group| group.collectives > 0).map(line).collect();
-    if used.is_empty() { vec![("no collectives seen yet".into(), false)] } else { used }
+    let is_part = u32::try_from(ranks.len()).is_ok_and(|here| here < *size);
+    let part = format!(" (of its {} ranks on this host)", ranks.len());
+    (text + if is_part { &part } else { "" }, slow.is_some())
 }
 
 /// A process group of one rank, as a table row.

@@ -50,10 +50,9 @@ impl ArrivalWatch {
         self.groups.retain(|_, group| at.since(group.swept_at) <= MAX_MISSING);
     }
 
-    /// Returns the groups with at least two ranks on this host, those with the most collectives first.
+    /// Returns the groups, those with the most collectives first.
     pub fn arrivals(&self) -> Vec<GroupArrivals> {
-        let groups = self.groups.iter().filter(|(_, group)| group.arrivals.len() > 1);
-        let arrivals = groups.map(|((store, key), group)| GroupArrivals {
+        let arrivals = self.groups.iter().map(|((store, key), group)| GroupArrivals {
             store: store.as_ref().map(|store| visible(store.as_bytes(), MAX_STORE_CHARS)),
             group: group.label.clone(),
             size: key.size,
