@@ -37,21 +37,21 @@ pub fn check_ranks() -> Option<Check> {
 }
 
 fn check(ranks: &[Rank]) -> Option<Check> {
-    let count = match ranks.len() {
-        0 => return None,
-        1 => "the only rank".to_owned(),
-        count => format!("all {count} ranks"),
+    let refused: Vec<_> =
+        ranks.iter().filter_map(|(pid, why)| Some((pid, why.as_ref()?))).collect();
+    let which = match (refused.len(), ranks.len()) {
+        (_, 0) => return None,
+        (_, 1) => "the only rank".to_owned(),
+        (0, all) => format!("all {all} ranks"),
+        (some, all) => format!("{some} of {all} ranks"),
     };
-    let refused = ranks.iter().filter_map(|(pid, why)| Some((pid, why.as_ref()?)));
-    let found = match refused.clone().next() {
-        None => format!("the process groups of {count} on this host can be read"),
-        Some((pid, why)) => format!(
-            "the process groups of {} of {} on this host cannot be read; PID {pid}: {why}",
-            refused.count(),
-            count.trim_start_matches("all "),
-        ),
+    let found = match refused.first() {
+        None => format!("the process groups of {which} on this host can be read"),
+        Some((pid, why)) => {
+            format!("the process groups of {which} on this host cannot be read; PID {pid}: {why}")
+        }
     };
-    Some(Check::new("ranks of jobs", ranks.iter().all(|(_, why)| why.is_none()), found, ""))
+    Some(Check::new("ranks of jobs", refused.is_empty(), found, ""))
 }
 
 /// Reads the process groups of a process. Returns `None` if it is not a rank.
@@ -100,6 +100,8 @@ mod tests {
         assert_eq!(found(&[rank(421, None), rank(422, None)]), Some((true, text.into())));
         let text = "the process groups of 1 of 2 ranks on this host cannot be read; PID 422: permission denied";
         let denied = rank(422, Some("permission denied"));
-        assert_eq!(found(&[rank(421, None), denied]), Some((false, text.into())));
+        assert_eq!(found(&[rank(421, None), denied.clone()]), Some((false, text.into())));
+        let text = "the process groups of the only rank on this host cannot be read; PID 422: permission denied";
+        assert_eq!(found(&[denied]), Some((false, text.into())));
     }
 }
