@@ -1,7 +1,8 @@
 //! Reads the NCCL process groups of the processes that use a GPU, once a second, on a thread of its own.
 //!
 //! While a rank waits for a few seconds, the Python stacks of the job's ranks on this host are read as well, because they
-//! say what the rank does that the others wait for.
+//! say what the rank does that the others wait for. The ranks that wait may all be on other hosts, so the stacks are also
+//! read while a rank of a job on several hosts calls nothing.
 //!
 //! On request, the counters are read 50 times a second, to find out which rank comes last to the collectives.
 
@@ -159,6 +160,9 @@ struct Watched {
     pause: Millis,
     stack: Option<Arc<PythonStack>>,
     stack_at: Mono,
+    /// Number of operations called, and the time of the first reading with this number.
+    calls: u64,
+    called_at: Mono,
 }
 
 impl RankReader {
@@ -207,8 +211,17 @@ impl RankReader {
     /// Adds the stacks of the jobs in which a rank waits.
     fn add_stacks(&mut self, readings: &mut [RankReading]) {
         let now = self.read_at;
+        let is_on_several_hosts = |job: &RankReading| {
+            let here = readings.iter().filter(|other| other.store == job.store).count();
+            job.world_size.is_some_and(|size| usize::try_from(size).is_ok_and(|all| all > here))
+        };
+        let is_quiet = |reading: &RankReading| {
+            let watched = self.processes.get(&reading.process);
+            watched.is_some_and(|watched| now.since(watched.called_at) >= MIN_WAIT)
+        };
         let waits = |reading: &&RankReading| {
             oldest_pending(reading).is_some_and(|called| now.since(called) >= MIN_WAIT)
+                || is_on_several_hosts(reading) && is_quiet(reading)
         };
         let waiting: BTreeSet<Option<String>> =
             readings.iter().filter(waits).map(|reading| reading.store.clone()).collect();
@@ -233,6 +246,13 @@ fn oldest_pending(reading: &RankReading) -> Option<Mono> {
     let groups = reading.groups.value().into_iter().flatten();
     let pending = groups.filter_map(|group| group.pending.value()?.first());
     pending.map(gputop_model::PendingWork::called_at).min()
+}
+
+/// Returns the number of operations that a rank has called in all its groups.
+fn calls(reading: &RankReading) -> u64 {
+    let groups = reading.groups.value().into_iter().flatten();
+    let called = groups.flat_map(|group| [group.called.get(), group.called_p2p.get()]);
+    called.flatten().fold(0, u64::saturating_add)
 }
 
 impl Watched {
@@ -274,6 +294,10 @@ impl Watched {
             self.pause = Millis(0);
         }
         self.count = count;
+        let calls = calls(&reading);
+        if calls != self.calls {
+            (self.calls, self.called_at) = (calls, now.mono());
+        }
         Some(reading)
     }
 }

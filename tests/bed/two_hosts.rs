@@ -101,7 +101,12 @@ fn the_stuck_rank_of_a_job_on_two_hosts_is_named_with_its_host() {
     servers[0].write_client(&hosts.collect::<String>());
 
     let terminal = servers[0].dashboard().args(["node1", "node2"]).start();
-    terminal.wait_text("rank 1 on node2 holds up rank 0 for");
+    // No rank waits on the second host, which reads the stack nevertheless.
+    let is_named = |screen: &vt100::Screen| {
+        let text = screen.contents();
+        text.contains("rank 1 on node2 holds up rank 0 for") && text.contains("it is in sleep (")
+    };
+    terminal.wait_for(is_named, "the rank that is stuck, its host and what it does");
     // The screen of ranks shows both.
     terminal.send("\rr");
     terminal.wait_text("waits for rank 1");
