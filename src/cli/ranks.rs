@@ -2,17 +2,13 @@
 //!
 //! Exit codes: 0 ranks found, 1 none.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use color_eyre::Result;
 use color_eyre::eyre::OptionExt;
-use gputop_explain::ranks::Lateness;
 use gputop_model::Millis;
-use gputop_model::protocol::Update;
+use gputop_model::protocol::{Request, Update};
 use gputop_model::text::Escaped;
-use gputop_peek::clock::now_mono;
 use tokio::time::timeout;
 
 use super::async_runtime::runtime;
@@ -23,9 +19,8 @@ use super::settings::{
     ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, sampled_time_argument,
 };
 use crate::collect::local;
-use crate::collect::ranks::RankReader;
 use crate::dashboard::host_state::HostState;
-use crate::export::ranks::{GroupLateness, RankDocument, group_label, slow_text, text};
+use crate::export::ranks::{RankDocument, slow_lines, text};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -52,8 +47,6 @@ pub struct Args {
 
 /// Number of looks before the first output. A rank waits only if its counters do not move between looks.
 const LOOKS: u32 = 3;
-/// Time between two counts of the collectives, while slow ranks are searched.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time until the first rank is found.
 const FIND_TIMEOUT: Duration = Duration::from_secs(8);
 /// Maximum time to wait for a sample. The longest sampling interval is one hour.
@@ -64,7 +57,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let mut source = local::start(agent_options(settings.values.interval))?;
     let mut host = HostState::new(None);
     host.jobs.only.clone_from(&args.job);
-    let (started, mut looks) = (Instant::now(), 0);
+    let (started, mut looks, mut counts_since) = (Instant::now(), 0, None);
     loop {
         let update = runtime.block_on(async { timeout(SAMPLE_TIMEOUT, source.next()).await })?;
         let update = update.ok_or_eyre("the collectors of this host stopped")?;
@@ -89,12 +82,22 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             continue;
         }
         if let Some(time) = args.slow {
-            let slow = slow_ranks(&host, time);
-            return if args.json { print_json(&slow) } else { print(&slow_text(&slow)) }
-                .map(|()| 0);
+            let since = *counts_since.get_or_insert_with(|| {
+                source.send(Request::Arrivals(true));
+                Instant::now()
+            });
+            let is_counted = host.jobs.arrivals().is_some();
+            if !is_counted || since.elapsed() < Duration::from_millis(time.0) {
+                continue;
+            }
         }
         match (args.watch, args.json) {
             (false, true) => print_json(&RankDocument::of(&host)).map(|()| 0)?,
+            (false, false) if args.slow.is_some() => {
+                let lines =
+                    slow_lines(&host.jobs).into_iter().map(|(line, _)| format!(" {line}\n"));
+                print(&lines.collect::<String>()).map(|()| 0)?
+            }
             (false, false) => print(&printed(&host, settings)).map(|()| 0)?,
             (true, json) => {
                 let text = match json {
@@ -109,33 +112,6 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
         };
         return Ok(0);
     }
-}
-
-/// Counts the collectives of the ranks on this host for a while.
-fn slow_ranks(host: &HostState, time: Millis) -> Vec<GroupLateness> {
-    let reports = host.jobs.reports();
-    let ranks = reports.iter().flat_map(|report| &report.ranks).map(|rank| rank.process);
-    let mut reader = RankReader::new(Path::new("/proc"));
-    reader.watch(&ranks.collect::<Vec<_>>());
-    let mut groups: BTreeMap<(Option<String>, String), Lateness> = BTreeMap::new();
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_millis(time.0) {
-        let mut called: BTreeMap<_, Vec<(u32, u64)>> = BTreeMap::new();
-        for reading in reader.read() {
-            for group in reading.groups.value().into_iter().flatten() {
-                let rank = group.member(group.rank);
-                let (Some(rank), Some(count)) = (rank, group.called.get()) else { continue };
-                let key = (reading.store.clone(), group_label(group).to_owned());
-                called.entry(key).or_default().push((rank, count));
-            }
-        }
-        for (key, mut called) in called {
-            called.sort_unstable();
-            groups.entry(key).or_default().sweep(now_mono(), &called);
-        }
-        std::thread::sleep(SWEEP_INTERVAL);
-    }
-    groups.into_iter().map(|((job, group), seen)| GroupLateness::of(job, group, &seen)).collect()
 }
 
 fn printed(host: &HostState, settings: &Settings) -> String {

@@ -14,7 +14,9 @@ use color_eyre::eyre::bail;
 use gputop_model::newest::Newest;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
-use gputop_model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
+use gputop_model::{
+    Bytes, DetectedBy, Hello, Incident, IncidentKey, Link, Millis, Record, Severity,
+};
 
 use self::remote_incidents::RemoteIncidentEvents;
 use super::async_runtime::runtime;
@@ -152,8 +154,8 @@ fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordE
     if force { Recorder::overwrite(path, hello) } else { Recorder::create(path, hello) }
 }
 
-/// The incidents reported so far, each with the ID of its last reported error card.
-type Reported = Newest<(IncidentKey, String)>;
+/// The incidents reported so far, each with the ID of its last reported error card and its severity.
+type Reported = Newest<(IncidentKey, String, Severity)>;
 
 /// Maximum number of reported incidents to remember, and their maximum memory.
 const MAX_REPORTED: usize = 256;
@@ -313,28 +315,34 @@ async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
     }
 }
 
-/// Prints a fatal incident above the progress line: once, and again if its diagnosis changes.
+/// Prints a fatal incident or a stall above the progress line.
 fn report(found: &WatchResult, name: Option<&str>, reported: &mut Reported) {
     match found {
-        WatchResult::Incident(record) if record.incident.severity == Severity::Fatal => {
-            let id = record.incident.id.clone();
-            let is_same = |(key, _): &(IncidentKey, String)| key.is_same(&record.key);
-            if reported.iter().any(|known| is_same(known) && known.1 == id) {
-                return;
+        WatchResult::Incident(record) => {
+            if let Some(text) = news(record, reported) {
+                notify(name, &text);
             }
-            reported.retain(|known| !is_same(known));
-            reported.push((record.key.clone(), id.clone()));
-            let command = record
-                .incident
-                .uid
-                .as_ref()
-                .map_or(String::new(), |uid| format!(" (`gputop incidents show {uid}`)"));
-            let title = &record.incident.title;
-            notify(name, &format!("{id}: {title}{command}"));
         }
-        WatchResult::Incident(_) => {}
         WatchResult::Error(why) => notify(name, why),
     }
+}
+
+/// Returns the description of a fatal incident, or of ranks that stall: once, and again if its diagnosis or severity
+/// changes.
+fn news(record: &Record, reported: &mut Reported) -> Option<String> {
+    let Incident { id, title, severity, detected_by, uid, .. } = &record.incident;
+    if *severity != Severity::Fatal && *detected_by != DetectedBy::Ranks {
+        return None;
+    }
+    let is_same = |(key, ..): &(IncidentKey, String, Severity)| key.is_same(&record.key);
+    let is_known = |known: &(_, String, Severity)| known.1 == *id && known.2 == *severity;
+    if reported.iter().any(|known| is_same(known) && is_known(known)) {
+        return None;
+    }
+    reported.retain(|known| !is_same(known));
+    reported.push((record.key.clone(), id.clone(), *severity));
+    let command = uid.as_ref().map(|uid| format!(" (`gputop incidents show {uid}`)"));
+    Some(format!("{id}: {title}{}", command.unwrap_or_default()))
 }
 
 /// Reports once that the connection was lost, and once that it was restored.
@@ -400,5 +408,39 @@ fn progress(text: &str) {
 fn clear_progress() {
     if std::io::stderr().is_terminal() {
         erase_line();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_is_reported_once_and_again_when_its_timeout_ends_the_job() {
+        let mut reported = Reported::new(MAX_REPORTED, MAX_REPORTED_BYTES);
+        let record = |title: &str, severity, detected_by| {
+            let incident = Incident {
+                id: "rank-stall".into(),
+                title: title.into(),
+                severity,
+                detected_by,
+                uid: Some("k3f9".into()),
+                ..Incident::default()
+            };
+            let key = IncidentKey { boot_id: "boot".into(), ..IncidentKey::default() };
+            Record { key, incident, ..Record::default() }
+        };
+        let mut say = |record: &Record| news(record, &mut reported);
+        let minute = record("Rank 3 holds up 7 ranks for 60 s.", Severity::Note, DetectedBy::Ranks);
+        let text = "rank-stall: Rank 3 holds up 7 ranks for 60 s. (`gputop incidents show k3f9`)";
+        assert_eq!(say(&minute).as_deref(), Some(text));
+        let longer = record("Rank 3 holds up 7 ranks for 2:00.", Severity::Note, DetectedBy::Ranks);
+        assert_eq!(say(&longer), None);
+        let timeout =
+            record("Rank 3 holds up 7 ranks for 600 s.", Severity::Fatal, DetectedBy::Ranks);
+        assert!(say(&timeout).is_some());
+        assert_eq!(say(&timeout), None);
+        let note = record("A note.", Severity::Note, DetectedBy::Log);
+        assert_eq!(say(&note), None);
     }
 }

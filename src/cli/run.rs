@@ -22,7 +22,9 @@ use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::host::pid_namespace;
 use crate::export::explanation::{self, Detail};
 use crate::incident::{save, with_timeout};
-use crate::run::{self, Capture, CommandLine, Explanation, Finished, Hook, OomWatch, Rank};
+use crate::run::{
+    self, Capture, CommandLine, Explanation, Finished, Hook, OomWatch, Rank, StallReporter,
+};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -82,7 +84,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     let mut oom = oom_watch();
     let recorder = args.summary.as_ref();
     let recorder = recorder.map(|path| BackgroundRecorder::start(path.as_ref(), flags));
-    let mut finished = match run::run(&command, rank.as_ref(), capture) {
+    let mut finished = match run::run(&command, rank.as_ref(), capture, stall_reporter()) {
         Ok(finished) => finished,
         Err(why) => {
             say(&format!("gputop: {why}\n"));
@@ -120,6 +122,21 @@ fn report(explain: impl FnOnce()) {
     for failure in recovery::take_failures() {
         say(&format!("gputop: {failure}\n"));
     }
+}
+
+/// Returns the reporter of stalled ranks, unless the search for programs is turned off.
+fn stall_reporter() -> Option<StallReporter> {
+    let options = agent_options(Millis(1_000));
+    let report = |line: &str| {
+        // The command's output may be in the middle of a line.
+        let before = if std::io::stderr().is_terminal() { "\n" } else { "" };
+        say(&format!("{before}gputop: {line}\n"));
+    };
+    options.finds_candidates.then_some(StallReporter {
+        proc_root: options.proc_root,
+        container_files: options.container_files,
+        report,
+    })
 }
 
 fn oom_watch() -> OomWatch {

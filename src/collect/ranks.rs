@@ -1,7 +1,10 @@
 //! Reads the NCCL process groups of the processes that use a GPU, once a second, on a thread of its own.
 //!
 //! While a rank waits for a few seconds, the Python stacks of the job's ranks on this host are read as well, because they
-//! say what the rank does that the others wait for.
+//! say what the rank does that the others wait for. The ranks that wait may all be on other hosts, so the stacks are also
+//! read while a rank of a job on several hosts calls nothing.
+//!
+//! On request, the counters are read 50 times a second, to find out which rank comes last to the collectives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,6 +12,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use gputop_explain::ranks::ArrivalWatch;
+use gputop_model::process_group::GroupArrivals;
 use gputop_model::{Millis, Mono, ProcessKey, PythonStack, RankReading, Reading, Reason};
 use gputop_peek::clock::{Instants, now_mono};
 use gputop_peek::memory::live::Live;
@@ -17,6 +22,8 @@ use gputop_peek::python::{PythonReader, StackRequest};
 
 /// Time between two readings.
 const PERIOD: Millis = Millis(1_000);
+/// Time between two readings while arrivals at collectives are counted.
+const SWEEP_PERIOD: Millis = Millis(20);
 /// Time between two searches of a process. It doubles after each search that finds no group.
 const MIN_PAUSE: Millis = Millis(2_000);
 const MAX_PAUSE: Millis = Millis(60_000);
@@ -30,52 +37,106 @@ const MAX_RANKS: usize = 64;
 /// Handle to the thread, which exits when the handle is dropped.
 #[derive(Debug)]
 pub struct Ranks {
-    watched: Sender<Vec<ProcessKey>>,
+    commands: Sender<Command>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Watch(Vec<ProcessKey>),
+    CountArrivals(bool),
+}
+
+/// What the thread sends.
+#[derive(Debug)]
+pub enum RankAnswer {
+    /// The readings of all ranks, sorted by process. Empty once after the last rank has exited.
+    Readings(Vec<RankReading>),
+    /// Once a second while arrivals are counted.
+    Arrivals(Vec<GroupArrivals>),
 }
 
 impl Ranks {
-    /// Starts the thread. It calls `answer` with the readings of all ranks, sorted by process, and once without any after
-    /// the last rank has exited.
+    /// Starts the thread, which calls `answer`.
     pub fn start(
         proc_root: &Path,
-        answer: impl Fn(Vec<RankReading>) + Send + 'static,
+        answer: impl Fn(RankAnswer) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (watched, inbox) = mpsc::channel();
-        let mut reader = RankReader::new(proc_root);
-        std::thread::Builder::new()
-            .name("ranks".into())
-            .spawn(move || run(&mut reader, &inbox, &answer))?;
-        Ok(Self { watched })
+        let (commands, inbox) = mpsc::channel();
+        let mut ranks = RankThread::new(proc_root);
+        let run = move || ranks.run(&inbox, &answer);
+        std::thread::Builder::new().name("ranks".into()).spawn(run)?;
+        Ok(Self { commands })
     }
 
     pub fn watch(&self, processes: &[ProcessKey]) {
-        let _ = self.watched.send(processes.to_vec());
+        let _ = self.commands.send(Command::Watch(processes.to_vec()));
+    }
+
+    /// Counts from now on which ranks come last to the collectives, or stops that. Continues if it counts already.
+    pub fn count_arrivals(&self, is_wanted: bool) {
+        let _ = self.commands.send(Command::CountArrivals(is_wanted));
     }
 }
 
-fn run(
-    reader: &mut RankReader,
-    inbox: &Receiver<Vec<ProcessKey>>,
-    answer: &impl Fn(Vec<RankReading>),
-) {
-    let mut had_ranks = false;
-    loop {
-        let command = match reader.due() {
-            None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due) => inbox.recv_timeout(Duration::from_millis(due.since(now_mono()).0)),
-        };
-        match command {
-            Ok(processes) => reader.watch(&processes),
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                let ranks = reader.read();
-                let has_ranks = !ranks.is_empty();
-                if has_ranks || had_ranks {
-                    answer(ranks);
-                }
-                had_ranks = has_ranks;
+struct RankThread {
+    reader: RankReader,
+    arrivals: Option<ArrivalWatch>,
+    answered_at: Mono,
+    had_ranks: bool,
+}
+
+impl RankThread {
+    fn new(proc_root: &Path) -> Self {
+        let reader = RankReader::new(proc_root);
+        Self { reader, arrivals: None, answered_at: Mono::default(), had_ranks: false }
+    }
+
+    fn run(&mut self, inbox: &Receiver<Command>, answer: &impl Fn(RankAnswer)) {
+        loop {
+            let period = if self.arrivals.is_some() { SWEEP_PERIOD } else { PERIOD };
+            let command = match self.reader.due(period) {
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => inbox.recv_timeout(Duration::from_millis(due.since(now_mono()).0)),
+            };
+            match command {
+                Ok(Command::Watch(processes)) => self.reader.watch(&processes),
+                Ok(Command::CountArrivals(is_wanted)) => self.count_arrivals(is_wanted),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.look(answer),
             }
         }
+    }
+
+    fn count_arrivals(&mut self, is_wanted: bool) {
+        match (is_wanted, &self.arrivals) {
+            (true, None) => {
+                self.arrivals = Some(ArrivalWatch::default());
+                // Answer at once, because the screen may show an older count.
+                self.answered_at = Mono::default();
+            }
+            (true, Some(_)) => {}
+            (false, _) => self.arrivals = None,
+        }
+    }
+
+    fn look(&mut self, answer: &impl Fn(RankAnswer)) {
+        let ranks = self.reader.read();
+        let now = self.reader.read_at;
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.sweep(now, &ranks);
+        }
+        if now.since(self.answered_at) < PERIOD {
+            return;
+        }
+        self.answered_at = now;
+        if let Some(arrivals) = &self.arrivals {
+            answer(RankAnswer::Arrivals(arrivals.arrivals()));
+        }
+        let has_ranks = !ranks.is_empty();
+        if has_ranks || self.had_ranks {
+            answer(RankAnswer::Readings(ranks));
+        }
+        self.had_ranks = has_ranks;
     }
 }
 
@@ -99,6 +160,9 @@ struct Watched {
     pause: Millis,
     stack: Option<Arc<PythonStack>>,
     stack_at: Mono,
+    /// Number of operations called, and the time of the first reading with this number.
+    calls: u64,
+    called_at: Mono,
 }
 
 impl RankReader {
@@ -121,9 +185,10 @@ impl RankReader {
         self.python.watch(processes);
     }
 
-    /// Returns the time of the next reading or search. `None` if there is no process.
-    fn due(&self) -> Option<Mono> {
-        let next = Mono(self.read_at.0 + PERIOD.0);
+    /// Returns the time of the next reading or search, if ranks are read once in each period. `None` if there is no
+    /// process.
+    fn due(&self, period: Millis) -> Option<Mono> {
+        let next = Mono(self.read_at.0 + period.0);
         let due = |watched: &Watched| match watched.groups {
             Some(_) => next,
             None => watched.next_search.max(next),
@@ -146,8 +211,17 @@ impl RankReader {
     /// Adds the stacks of the jobs in which a rank waits.
     fn add_stacks(&mut self, readings: &mut [RankReading]) {
         let now = self.read_at;
+        let is_on_several_hosts = |job: &RankReading| {
+            let here = readings.iter().filter(|other| other.store == job.store).count();
+            job.world_size.is_some_and(|size| usize::try_from(size).is_ok_and(|all| all > here))
+        };
+        let is_quiet = |reading: &RankReading| {
+            let watched = self.processes.get(&reading.process);
+            watched.is_some_and(|watched| now.since(watched.called_at) >= MIN_WAIT)
+        };
         let waits = |reading: &&RankReading| {
             oldest_pending(reading).is_some_and(|called| now.since(called) >= MIN_WAIT)
+                || is_on_several_hosts(reading) && is_quiet(reading)
         };
         let waiting: BTreeSet<Option<String>> =
             readings.iter().filter(waits).map(|reading| reading.store.clone()).collect();
@@ -172,6 +246,13 @@ fn oldest_pending(reading: &RankReading) -> Option<Mono> {
     let groups = reading.groups.value().into_iter().flatten();
     let pending = groups.filter_map(|group| group.pending.value()?.first());
     pending.map(gputop_model::PendingWork::called_at).min()
+}
+
+/// Returns the number of operations that a rank has called in all its groups.
+fn calls(reading: &RankReading) -> u64 {
+    let groups = reading.groups.value().into_iter().flatten();
+    let called = groups.flat_map(|group| [group.called.get(), group.called_p2p.get()]);
+    called.flatten().fold(0, u64::saturating_add)
 }
 
 impl Watched {
@@ -213,6 +294,38 @@ impl Watched {
             self.pause = Millis(0);
         }
         self.count = count;
+        let calls = calls(&reading);
+        if calls != self.calls {
+            (self.calls, self.called_at) = (calls, now.mono());
+        }
         Some(reading)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn arrivals_are_counted_only_on_request() {
+        let answers = RefCell::new(Vec::new());
+        let mut ranks = RankThread::new(Path::new("/proc"));
+        let look = |ranks: &mut RankThread| {
+            ranks.look(&|answer| answers.borrow_mut().push(answer));
+            let taken = answers.take();
+            taken.iter().filter(|answer| matches!(answer, RankAnswer::Arrivals(_))).count()
+        };
+        assert_eq!(look(&mut ranks), 0);
+        ranks.count_arrivals(true);
+        assert_eq!(look(&mut ranks), 1, "at once");
+        // The request is repeated with every frame, which does not restart the count.
+        let answered_at = ranks.answered_at;
+        ranks.count_arrivals(true);
+        assert_eq!(ranks.answered_at, answered_at);
+        ranks.count_arrivals(false);
+        ranks.answered_at = Mono::default();
+        assert_eq!(look(&mut ranks), 0);
     }
 }

@@ -198,6 +198,7 @@ impl HostState {
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Holders(process, holders) => self.holders.take(process, &holders),
             Update::Phases(process, window) => self.take_window(process, window),
+            Update::Arrivals(groups) => self.jobs.take_arrivals(groups),
             Update::Log(log) => self.log = Some(log),
             Update::Watched(process, name) => {
                 return Some(match name {

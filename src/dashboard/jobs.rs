@@ -6,6 +6,7 @@ use gputop_explain::ranks::{JobReport, RankExit, RankObservation, RankRow, RankS
 use gputop_model::frame::Frame;
 use gputop_model::host::Hello;
 use gputop_model::process::ProcessKey;
+use gputop_model::process_group::GroupArrivals;
 use gputop_model::units::{Millis, Mono};
 
 use super::joined_jobs::JoinedJobs;
@@ -29,6 +30,8 @@ pub struct Jobs {
     reports: Vec<JobReport>,
     /// The ranks of all jobs, those of jobs that wait first.
     pub lines: Vec<RankLine>,
+    /// Which ranks come last to collectives, while that is counted.
+    arrivals: Option<Arc<Vec<GroupArrivals>>>,
     /// The job to report: a PID or the address of its store. `None` for all.
     pub only: Option<String>,
 }
@@ -96,6 +99,19 @@ impl Jobs {
     /// Returns the verdicts on all jobs, the most important of each job first.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.reports.iter().flat_map(|report| &report.verdicts)
+    }
+
+    pub(super) fn take_arrivals(&mut self, groups: Arc<Vec<GroupArrivals>>) {
+        self.arrivals = Some(groups);
+    }
+
+    /// Returns the groups of these jobs in which arrivals at collectives were counted. `None` before the first count.
+    pub fn arrivals(&self) -> Option<Vec<&GroupArrivals>> {
+        let is_shown = |group: &&GroupArrivals| {
+            let mut stores = self.reports.iter().map(|report| report.job.store.as_deref());
+            stores.any(|store| store == group.store.as_deref())
+        };
+        Some(self.arrivals.as_deref()?.iter().filter(is_shown).collect())
     }
 
     /// Returns the states of the ranks on a GPU.

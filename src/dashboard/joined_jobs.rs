@@ -52,7 +52,9 @@ impl JoinedJobs {
     ) -> Vec<JobReport> {
         let mut joined = self.lock();
         let name: Arc<str> = host.into();
-        let known = joined.hosts.entry(Arc::clone(&name)).or_default();
+        // Count the time of a new host from now on, not from its boot.
+        let new = || HostRanks { looked_at: at, ..HostRanks::default() };
+        let known = joined.hosts.entry(Arc::clone(&name)).or_insert_with(new);
         let is_second = std::mem::replace(&mut known.is_new, true);
         (known.observations, known.pushed_at) = (observations, at);
         let elapsed = at.since(known.looked_at).max(PERIOD);
@@ -105,15 +107,17 @@ mod tests {
     /// Milliseconds since the boot of each host when the ranks began to wait.
     const STARTS: [(&str, u64); 2] = [("node1", 1_000_000), ("node2", 90_000_000)];
 
-    /// Returns the two ranks of a host, `second` seconds after the others began to wait for rank 3.
-    fn ranks(host: usize, second: u64) -> (Mono, Vec<RankObservation>) {
+    /// Returns the two ranks of a host, `second` seconds after the others began to wait for rank 3. Before that, all
+    /// ranks call a collective each second.
+    fn ranks(host: usize, second: i64) -> (Mono, Vec<RankObservation>) {
         let (name, start) = STARTS[host];
-        let at = Mono(start + second * 1_000);
+        let at = Mono(start.checked_add_signed(second * 1_000).expect("after the boot"));
         let work = |seq| Work { seq, operation: "ALLREDUCE".into(), ..Work::default() };
         let observation = |rank: u32| {
-            let is_late = rank == 3;
+            let waits = rank != 3 && second >= 0;
             let pending = PendingWork { work: work(30), called_ns: start * 1_000_000 };
-            let called = if is_late { 29 } else { 30 };
+            let completed = 29_u64.saturating_add_signed(second.min(0));
+            let called = completed + u64::from(waits);
             let group = ProcessGroup {
                 name: "0".into(),
                 rank,
@@ -121,8 +125,8 @@ mod tests {
                 called: called.into(),
                 called_p2p: 0.into(),
                 enqueued: Some(work(called)),
-                completed: Some(work(29)),
-                pending: if is_late { Vec::new() } else { vec![pending] }.into(),
+                completed: Some(work(completed)),
+                pending: if waits { vec![pending] } else { Vec::new() }.into(),
                 ..ProcessGroup::default()
             };
             let reading = RankReading {
@@ -169,5 +173,21 @@ mod tests {
         assert!(alone.iter().all(|text| text.contains("not on this host")), "{alone:?}");
         joined.forget("node1");
         assert_eq!(*joined.reports(), []);
+    }
+
+    #[test]
+    fn the_uptime_of_a_host_that_joins_later_is_not_an_interval_between_collectives() {
+        let joined = JoinedJobs::default();
+        let mut reports = Vec::new();
+        // node2 joins five seconds before the wait, and sends twice before node1 sends again.
+        let alone = (-10..-5).map(|second| (0, second));
+        let joins = [(1, -6), (1, -5), (0, -5)];
+        let together = (-4..16).flat_map(|second| [(0, second), (1, second)]);
+        for (host, second) in alone.chain(joins).chain(together) {
+            let (at, ranks) = ranks(host, second);
+            reports = joined.push(STARTS[host].0, at, ranks);
+        }
+        let expected = "rank 3 on node2 holds up 3 ranks for 15 s: it has not come to ALLREDUCE #30 in group 0";
+        assert_eq!(verdicts(&reports), [expected]);
     }
 }

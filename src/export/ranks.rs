@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use gputop_explain::ranks::{
-    ConstantOffset, JobReport, Lateness, RankList, RankRow, StackGroup, Verdict,
+    ConstantOffset, JobReport, MIN_ARRIVALS, RankList, RankRow, SlowRank, StackGroup, Verdict,
 };
-use gputop_model::process_group::{ProcessGroup, RankReading, Work};
+use gputop_model::process_group::{GroupArrivals, ProcessGroup, RankReading, Work};
 use gputop_model::units::{Millis, Mono};
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -57,13 +57,16 @@ pub fn notes(jobs: &Jobs) -> Vec<String> {
 
 /// Which rank of a group is slow, if any. An entry of `gputop ranks --slow --json`.
 #[derive(Serialize)]
-pub struct GroupLateness {
+struct GroupLateness<'a> {
     /// Address of the job's store.
-    job: Option<String>,
-    group: String,
+    job: Option<&'a str>,
+    group: &'a str,
     /// Number of collectives of which the arrivals are known, and the number that a judgement needs.
-    collectives: usize,
-    needed: usize,
+    collectives: u32,
+    needed: u32,
+    /// Number of ranks in the group, and those on this host.
+    size: u32,
+    ranks: &'a [u32],
     slow: Option<SlowEntry>,
 }
 
@@ -75,37 +78,65 @@ struct SlowEntry {
     text: String,
 }
 
-impl GroupLateness {
-    pub fn of(job: Option<String>, group: String, seen: &Lateness) -> Self {
-        let slow = seen.slow().map(|slow| SlowEntry {
+impl<'a> GroupLateness<'a> {
+    fn of(group: &'a GroupArrivals) -> Self {
+        let slow = SlowRank::of(group).map(|slow| SlowEntry {
             rank: slow.rank,
             share_percent: slow.share,
             lateness_ms: slow.lateness,
             text: slow.to_string(),
         });
-        let (collectives, needed) = seen.seen();
-        Self { job, group, collectives, needed, slow }
+        Self {
+            job: group.store.as_deref(),
+            group: &group.group,
+            collectives: group.collectives,
+            needed: MIN_ARRIVALS,
+            size: group.size,
+            ranks: &group.ranks,
+            slow,
+        }
     }
 }
 
-/// Returns a line for each group that is used.
-pub fn slow_text(groups: &[GroupLateness]) -> String {
-    let line = |group: &GroupLateness| {
-        let (name, seen, needed) = (&group.group, group.collectives, group.needed);
-        match &group.slow {
-            Some(slow) => format!(" group {name}: {}\n", slow.text),
-            None if seen < needed => {
-                format!(
-                    " group {name}: {seen} collectives seen, {needed} are needed to name a slow rank\n"
-                )
-            }
-            None => format!(
-                " group {name}: no rank is slow: none came last to most of the {seen} last collectives\n"
-            ),
+/// Returns a line for each group that is used, and whether it names a slow rank. Empty before the first count.
+pub fn slow_lines(jobs: &Jobs) -> Vec<(String, bool)> {
+    let Some(mut groups) = jobs.arrivals() else { return Vec::new() };
+    let has_groups = !groups.is_empty();
+    groups.retain(|group| group.ranks.len() > 1);
+    if has_groups && groups.is_empty() {
+        let why = "no group has two ranks on this host, and ranks of other hosts are not compared";
+        return vec![(why.to_owned(), false)];
+    }
+    groups.retain(|group| group.collectives > 0);
+    if groups.is_empty() {
+        return vec![("no collectives seen yet".to_owned(), false)];
+    }
+    // The groups of a mesh have the same description.
+    let is_unique = |name: &str| groups.iter().filter(|group| group.group == name).count() == 1;
+    let lines = groups.iter().map(|group| match is_unique(&group.group) {
+        true => slow_line(group, &group.group),
+        false => slow_line(group, &format!("{} of {}", group.group, RankList(&group.ranks))),
+    });
+    lines.collect()
+}
+
+fn slow_line(group: &GroupArrivals, name: &str) -> (String, bool) {
+    let GroupArrivals { collectives, ranks, size, .. } = group;
+    let slow = SlowRank::of(group);
+    let text = match &slow {
+        Some(slow) => format!("group {name}: {slow}"),
+        None if *collectives < MIN_ARRIVALS => {
+            format!("group {name}: {collectives} of {MIN_ARRIVALS} collectives seen")
+        }
+        None => {
+            format!(
+                "group {name}: no rank comes last to most of the last {collectives} collectives"
+            )
         }
     };
-    let used: String = groups.iter().filter(|group| group.collectives > 0).map(line).collect();
-    if used.is_empty() { " no collective was called during this time\n".to_owned() } else { used }
+    let is_part = u32::try_from(ranks.len()).is_ok_and(|here| here < *size);
+    let part = format!(" (of its {} ranks on this host)", ranks.len());
+    (text + if is_part { &part } else { "" }, slow.is_some())
 }
 
 /// A process group of one rank, as a table row.
@@ -172,7 +203,7 @@ const GROUP_COLUMNS: &[Column<GroupLine>] = &[
 ];
 
 /// Returns the description of a group, or its name if it has none.
-pub fn group_label(group: &ProcessGroup) -> &str {
+fn group_label(group: &ProcessGroup) -> &str {
     if group.description.is_empty() { &group.name } else { &group.description }
 }
 
@@ -208,6 +239,9 @@ pub struct RankDocument<'a> {
     jobs: Vec<JobEntry<'a>>,
     /// The process groups of each rank on this host.
     ranks: &'a [RankReading],
+    /// Which rank of each group is slow. `None` if that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slow: Option<Vec<GroupLateness<'a>>>,
 }
 
 #[derive(Serialize)]
@@ -268,8 +302,10 @@ impl<'a> RankDocument<'a> {
             ranks: report.ranks.iter().map(RankEntry::of).collect(),
             stacks: report.stacks.iter().map(StackEntry::of).collect(),
         };
+        let slow = host.jobs.arrivals();
         Self {
             schema: SCHEMA,
+            slow: slow.map(|groups| groups.into_iter().map(GroupLateness::of).collect()),
             host: &host.hello.host,
             jobs: host.jobs.reports().iter().map(job).collect(),
             ranks: &host.frame.ranks,

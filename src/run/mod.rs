@@ -33,6 +33,7 @@ mod pipes;
 mod ranks;
 mod relay;
 mod signals;
+mod stalls;
 mod terminal;
 mod unsafe_calls;
 
@@ -43,6 +44,7 @@ pub use oom_watch::OomWatch;
 pub use pipes::PipedStreams;
 pub use ranks::Rank;
 pub use signals::run_until_cancelled;
+pub use stalls::StallReporter;
 
 use gputop_model::{Mono, ProcessKey, UnixMillis};
 use gputop_peek::clock::{now_mono, now_wall};
@@ -92,11 +94,12 @@ struct RunEvidence {
 }
 
 /// Runs the command until it exits. `rank` is set if the command is one of several ranks that share the keyboard input
-/// of a terminal.
+/// of a terminal. `stalls` reports ranks of the command that stall.
 pub fn run(
     command: &CommandLine,
     rank: Option<&Rank>,
     capture: Capture,
+    stalls: Option<StallReporter>,
 ) -> Result<Finished, NotStarted> {
     let streams = Streams::detect();
     let files = FilePosition::current();
@@ -114,7 +117,9 @@ pub fn run(
         Capture::All => PipedStreams::open(),
         Capture::Files => PipedStreams::default(),
     };
+    let programs = stalls.filter(|_| rank.is_none()).and_then(|stalls| stalls.search().ok());
     let mut child = command.spawn(&streams, slave, is_session, &pipes, &signals)?;
+    let _stalls = programs.zip(child.process).map(|(programs, key)| programs.report_stalls(key));
     pipes.close_writers();
     // Drop gputop's copy of the slave end, so that only the command has it open.
     let opened = opened.map(|(terminal, pty, mirror)| (terminal, pty.master, mirror));

@@ -94,6 +94,7 @@ actions! {
     Why: Screens, "why", ["d"], "explain", "Explain the incident of the process under the cursor, or else the newest unread incident";
     Incidents: Screens, "incidents", ["i"], "incidents", "List all known incidents";
     Ranks: Screens, "ranks", ["r"], "ranks", "Show the ranks of a distributed job side by side: who waits for whom";
+    SlowRank: Screens, "slow_rank", ["B"], "slow rank", "Find the rank that comes last to most collectives, by counting them 50 times a second; press again to stop";
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored";
     Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; leaves the dashboard while ssh waits for your input";
     Wake: Screens, "wake", ["a"], "wake", "Wake the GPUs that are asleep; they can sleep again a minute after their last use";

@@ -93,6 +93,11 @@ pub trait Screen {
         None
     }
 
+    /// Returns true if arrivals of ranks at collectives are counted for this screen.
+    fn counts_arrivals(&self) -> bool {
+        false
+    }
+
     /// Returns the areas over the time axes of all charts when the screen is drawn into `body`, without titles and labels.
     fn plots(&self, _app: &App, _body: Rect) -> Vec<Rect> {
         Vec::new()

@@ -70,6 +70,8 @@ pub struct View {
     holders: (Option<ProcessKey>, Mono),
     /// The process whose samples were requested, and the time of the request.
     sampled: (Option<ProcessKey>, Mono),
+    /// Whether arrivals at collectives are counted, and the sequence number of the frame for which that was requested.
+    arrivals: (bool, u64),
     /// End of the time range of the latest request for a recording's history.
     past: Option<Mono>,
     /// Requests to the source since the last call to [`Self::follow`].
@@ -104,6 +106,7 @@ impl View {
             map: (None, 0),
             holders: (None, Mono(0)),
             sampled: (None, Mono(0)),
+            arrivals: (false, 0),
             past: None,
             requests: Vec::new(),
         }
@@ -227,12 +230,12 @@ impl View {
     fn act_on_every_screen(&mut self, action: Action, app: &mut App) -> Effect {
         use Action::{
             Down, First, Last, Left, NextError, NextGpu, NextPane, Open, PageDown, PageUp,
-            PreviousError, PreviousGpu, Right, Up,
+            PreviousError, PreviousGpu, Right, SlowRank, Up,
         };
         match action {
             // Only some screens support these actions.
             Up | Down | Left | Right | PageUp | PageDown | First | Last | Open | NextError
-            | PreviousError | NextPane | NextGpu | PreviousGpu => Effect::Done,
+            | PreviousError | NextPane | NextGpu | PreviousGpu | SlowRank => Effect::Done,
             Action::Back => self.back(app),
             Action::Memory => self.open_memory(app),
             Action::Holders => self.open_holders(app),
@@ -588,6 +591,7 @@ impl View {
         requests.extend(self.wanted_map(app));
         requests.extend(self.wanted_holders(app));
         requests.extend(self.wanted_samples(app));
+        requests.extend(self.wanted_arrivals(app));
         requests.extend(self.wanted_past(app));
         requests
     }
@@ -607,6 +611,9 @@ impl View {
         }
         if self.sampled.0.take().is_some() {
             requests.push(Request::Phases(None));
+        }
+        if std::mem::take(&mut self.arrivals.0) {
+            requests.push(Request::Arrivals(false));
         }
         requests
     }
@@ -660,6 +667,15 @@ impl View {
         self.sampled = (wanted, now);
         let request = |process| PhaseRequest { process, window: WINDOW };
         Some(Request::Phases(wanted.map(request)))
+    }
+
+    /// Requests that arrivals are counted while the screen on top asks for it. The request is repeated with every frame,
+    /// because the source may have been restarted.
+    fn wanted_arrivals(&mut self, app: &App) -> Option<Request> {
+        let wanted = (self.top().counts_arrivals(), app.host.frame.seq);
+        let before = std::mem::replace(&mut self.arrivals, wanted);
+        let is_needed = wanted.0 != before.0 || (wanted.0 && wanted.1 != before.1);
+        is_needed.then_some(Request::Arrivals(wanted.0))
     }
 
     /// Requests the recorded history needed by the charts. Each part is requested only once.

@@ -100,6 +100,11 @@ impl Launch {
         if conf.is_empty() { self } else { self.env("PYTORCH_CUDA_ALLOC_CONF", conf) }
     }
 
+    /// Returns the command, for a caller that starts it itself.
+    pub fn command(self) -> Command {
+        self.command
+    }
+
     pub fn start(mut self) -> Harness {
         let mut child = self
             .command

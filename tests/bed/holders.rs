@@ -45,6 +45,11 @@ impl Installed {
     pub fn launch(&self, script: &Path, arguments: &[&str]) -> Launch {
         let mut command = Command::new(&self.python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script)).args(arguments);
+        self.environment(command)
+    }
+
+    /// Returns a command with the environment of this Python.
+    pub fn environment(&self, command: Command) -> Launch {
         let launch = Launch::with(command);
         let set = |launch: Launch, (name, value): (&String, &String)| launch.env(name, value);
         self.environment.iter().fold(launch, set)

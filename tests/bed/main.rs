@@ -28,6 +28,9 @@ mod differential;
 #[path = "../it/support/executable.rs"]
 mod executable;
 mod failed_allocation;
+#[path = "../it/support/fake_machine.rs"]
+#[allow(dead_code)]
+mod fake_machine;
 #[path = "../it/support/fake_nvml.rs"]
 mod fake_nvml;
 mod harness;
@@ -36,9 +39,19 @@ mod holders;
 mod holders_truth;
 mod idle;
 mod journal;
+#[path = "../it/support/namespace.rs"]
+mod namespace;
 mod races;
 mod ranks;
 mod reader;
+#[path = "../it/support/skip.rs"]
+mod skip;
+#[path = "../it/support/sshd.rs"]
+#[allow(dead_code)]
+mod sshd;
 mod stacks;
+#[path = "../it/support/terminal.rs"]
+mod terminal;
+mod two_hosts;
 mod unusual_targets;
 mod whatif;

@@ -16,7 +16,7 @@ Each step reduces in the default group and gathers in the group `tp`. At step ST
     dead      exits
     pipeline  does not pass the activation on; each step sends from each rank to the next, and reduces
 
-The first line of the output is the PID. Another thread answers the command `truth` with the rank's own counting.
+MASTER_ADDR names the host of rank 0. The first line of the output is the PID. Another thread answers the command `truth` with the rank's own counting.
 """
 import json
 import os
@@ -71,7 +71,8 @@ def run(rank, size, port, mode):
 
     device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    dist.init_process_group("nccl", init_method=f"tcp://{address}:{port}", rank=rank, world_size=size)
 
     def new_group(members, description):
         try:

@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gputop_explain::ranks::Lateness;
+use gputop_explain::ranks::{ArrivalWatch, MIN_ARRIVALS, SlowRank};
 use gputop_model::ProcessKey;
 use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
 use gputop_model::units::{Pid, StartTicks};
@@ -21,13 +24,17 @@ use gputop_peek::memory::maps::Mapping;
 use gputop_peek::memory::{Memory, MemoryError, Range};
 use gputop_peek::nccl::ProcessGroups;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::deadline::{DEADLINE, pause};
-use crate::harness::Harness;
+use crate::harness::{Harness, Launch};
 use crate::holders::{Installed, installed};
+use crate::reader::program;
+use crate::unusual_targets::{as_nobody, public_reader};
 
 const RANKS: u32 = 3;
+pub const SCRIPT: &str = "tests/bed/ranks.py";
 /// Modes in which all ranks wait in the end.
 const STUCK: &[&str] = &["skip", "mismatch", "kind", "order", "item", "init", "dead", "pipeline"];
 /// Modes in which all ranks go on.
@@ -67,8 +74,8 @@ struct Abilities {
 }
 
 /// A torch release with one of its classes of process groups.
-struct Variant {
-    release: Installed,
+pub struct Variant {
+    pub release: Installed,
     number: u32,
     environment: Option<(&'static str, &'static str)>,
     is_nccl2: bool,
@@ -78,6 +85,20 @@ impl Variant {
     fn name(&self) -> String {
         let class = if self.is_nccl2 { " (nccl2)" } else { "" };
         format!("{}{class}", self.release.name)
+    }
+
+    /// Adds the fake NCCL, whose ranks meet in a folder.
+    pub fn nccl(&self, launch: Launch, meeting: &Path) -> Launch {
+        let bed = std::env::var_os("GPUTOP_BED").unwrap();
+        let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
+        let launch = launch
+            .env("FAKE_CUDA_DEVICES", RANKS.to_string())
+            .env("FAKE_NCCL_DIRECTORY", meeting)
+            .env("LD_PRELOAD", bed.join("nccl/libfakenccl.so"));
+        match self.environment {
+            Some((name, value)) => launch.env(name, value),
+            None => launch,
+        }
     }
 
     fn abilities(&self) -> Abilities {
@@ -98,7 +119,7 @@ fn number(name: &str) -> u32 {
     version.split('.').fold(0, |number, part| number * 100 + part.parse::<u32>().unwrap())
 }
 
-fn variants() -> Vec<Variant> {
+pub fn variants() -> Vec<Variant> {
     const CHOICE: &str = "TORCH_DIST_USE_NCCL2";
     let mut variants = Vec::new();
     for release in installed() {
@@ -120,30 +141,20 @@ fn variants() -> Vec<Variant> {
 }
 
 /// The ranks of a job on this host.
-struct Job {
-    ranks: Vec<Harness>,
-    mode: &'static str,
-    _meeting: TempDir,
+pub struct Job {
+    pub ranks: Vec<Harness>,
+    pub mode: &'static str,
+    pub _meeting: TempDir,
 }
 
 impl Job {
     fn start(variant: &Variant, mode: &'static str) -> Self {
-        let bed = std::env::var_os("GPUTOP_BED").unwrap();
-        let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
         let meeting = tempfile::tempdir().unwrap();
         let port = free_port().to_string();
         let ranks = (0..RANKS).map(|rank| {
             let arguments = [&rank.to_string(), &RANKS.to_string(), &port, mode];
-            let mut launch = variant
-                .release
-                .launch(Path::new("tests/bed/ranks.py"), &arguments)
-                .env("FAKE_CUDA_DEVICES", RANKS.to_string())
-                .env("FAKE_NCCL_DIRECTORY", meeting.path())
-                .env("LD_PRELOAD", bed.join("nccl/libfakenccl.so"));
-            if let Some((name, value)) = variant.environment {
-                launch = launch.env(name, value);
-            }
-            launch.start()
+            let launch = variant.release.launch(Path::new(SCRIPT), &arguments);
+            variant.nccl(launch, meeting.path()).start()
         });
         Self { ranks: ranks.collect(), mode, _meeting: meeting }
     }
@@ -155,7 +166,7 @@ impl Job {
     }
 
     /// Waits until all ranks wait, or until a job that goes on has made some steps.
-    fn wait(&mut self) {
+    pub fn wait(&mut self) {
         let start = Instant::now();
         let is_running = RUNNING.contains(&self.mode);
         let mode = self.mode;
@@ -403,22 +414,87 @@ fn the_slow_rank_is_the_one_that_sleeps() {
             let mut job = Job::start(&variant, mode);
             job.wait();
             let mut ranks: Vec<_> = job.living().map(|(_, harness)| open(harness.pid)).collect();
-            let mut lateness = Lateness::default();
+            let mut watch = ArrivalWatch::default();
             let start = Instant::now();
-            while lateness.seen().0 < lateness.seen().1 {
-                let mut called = Vec::new();
-                for groups in &mut ranks {
-                    let reading = groups.read(Instants::now()).unwrap();
-                    let group = reading.groups.value().unwrap().iter().find(|g| g.name == "0");
-                    let group = group.unwrap();
-                    called.push((group.rank, group.called.get().unwrap()));
+            let counted = loop {
+                let read = |groups: &mut ProcessGroups<Live>| groups.read(Instants::now()).unwrap();
+                let readings: Vec<_> = ranks.iter_mut().map(read).collect();
+                watch.sweep(now_mono(), &readings);
+                // The default group has the most collectives of all ranks.
+                let mut groups = watch.arrivals().into_iter();
+                let whole = groups.find(|group| group.size == RANKS);
+                if let Some(whole) = whole.filter(|group| group.collectives >= MIN_ARRIVALS) {
+                    break whole;
                 }
-                lateness.sweep(now_mono(), &called);
                 pause(start);
-            }
-            let slow = lateness.slow().map(|slow| slow.rank);
-            assert_eq!(slow, expected, "{}, {mode}: {:?}", variant.name(), lateness.slow());
+            };
+            let slow = SlowRank::of(&counted).map(|slow| slow.rank);
+            assert_eq!(slow, expected, "{}, {mode}: {counted:?}", variant.name());
         }
+    }
+}
+
+/// Starts a program of three ranks with `gputop run`, and waits for a minute.
+#[test]
+fn run_reports_a_stall_of_a_minute_once() {
+    const LAUNCHER: &str = r#"exec 3<&0
+        for rank in 0 1 2; do "$0" "$1" $rank 3 "$2" item <&3 & done
+        wait"#;
+    let variant = variants().pop().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port().to_string();
+    let mut command = Command::new(program());
+    command.args(["run", "--", "sh", "-c", LAUNCHER]).arg(&variant.release.python);
+    command.args([Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPT).as_os_str(), port.as_ref()]);
+    let launch = variant.nccl(variant.release.environment(command), folder.path());
+    let launch = launch.env("XDG_STATE_HOME", folder.path().join("state"));
+    let mut command = launch.command();
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut run = command.spawn().unwrap();
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let is_line = |line: &String| line.starts_with("gputop: ");
+    let line = lines.by_ref().find(is_line);
+    let expected = "gputop: rank 1 holds up 2 ranks for 60 s: it is in sleep (ranks.py:";
+    assert!(line.as_ref().is_some_and(|line| line.starts_with(expected)), "{line:?}");
+    // The ranks exit at the end of their input.
+    drop(run.stdin.take());
+    assert_eq!(lines.find(is_line), None);
+    assert!(run.wait().unwrap().success());
+}
+
+#[test]
+fn doctor_says_whether_the_ranks_can_be_read() {
+    let check = |mut doctor: Command| {
+        doctor.args(["doctor", "--json"]).env("GPUTOP_NVML", "/nonexistent/libnvidia-ml.so.1");
+        let report: Value = serde_json::from_slice(&doctor.output().unwrap().stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|check| check["name"] == "ranks of jobs")
+    };
+    for variant in variants() {
+        let mut job = Job::start(&variant, "item");
+        job.wait();
+        // Jobs of other tests are checked as well, and their ranks may be starting.
+        let start = Instant::now();
+        loop {
+            let found = check(Command::new(program())).expect("a check");
+            if found["works"] == true {
+                break;
+            }
+            assert!(start.elapsed() < DEADLINE, "{}: {found}", variant.name());
+            pause(start);
+        }
+        // Releases that do not name the threads can be recognized only by those who can read the process.
+        if variant.number < 20500 || variant.is_nccl2 {
+            continue;
+        }
+        let Some(mut nobody) = as_nobody() else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        nobody.arg(public_reader(folder.path())).current_dir("/");
+        let found = check(nobody).expect("a check");
+        assert_eq!(found["works"], false, "{}: {found}", variant.name());
+        let text = found["found"].as_str().unwrap();
+        assert!(text.contains("cannot be read") && text.contains("another user"), "{text}");
     }
 }
 

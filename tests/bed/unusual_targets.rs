@@ -364,7 +364,7 @@ fn a_process_in_its_own_namespaces_is_read() {
 /// `setpriv` options to run as `nobody`, for the reader or for the target.
 const NOBODY: &[&str] = &["--reuid=65534", "--regid=65534", "--clear-groups"];
 
-fn as_nobody() -> Option<Command> {
+pub fn as_nobody() -> Option<Command> {
     let mut setpriv = Command::new("setpriv");
     setpriv.args(NOBODY);
     let mut may = Command::new("setpriv");
@@ -377,7 +377,7 @@ fn as_nobody() -> Option<Command> {
 }
 
 /// Copies gputop to a folder where `nobody` can start it.
-fn public_reader(dir: &Path) -> PathBuf {
+pub fn public_reader(dir: &Path) -> PathBuf {
     let program = dir.join("gputop");
     executable::copy(reader::program(), &program);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();

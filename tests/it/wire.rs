@@ -18,6 +18,7 @@ use gputop_model::phases::PhaseWindow;
 use gputop_model::pool::{FailureMap, PoolMap};
 use gputop_model::probe::Probe;
 use gputop_model::process::ProcessKey;
+use gputop_model::process_group::{GroupArrivals, LastArrivals};
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::stream;
 use gputop_model::reading::{Missing, Reading, Reason};
@@ -167,6 +168,14 @@ pub fn all_kinds() -> Vec<Update> {
             Arc::new(Ok(PhaseWindow { process: key(), ..PhaseWindow::default() })),
         ),
         Update::Phases(key(), Arc::new(Err(why()))),
+        Update::Arrivals(Arc::new(vec![GroupArrivals {
+            store: Some("10.0.0.1:29500".into()),
+            group: "dp".into(),
+            size: 2,
+            ranks: vec![0, 1],
+            collectives: 120,
+            last: vec![LastArrivals { rank: 1, count: 118, lateness: Millis(52) }],
+        }])),
         Update::HolderSummary(Arc::new(HolderSummary {
             process: key(),
             ..HolderSummary::default()

@@ -1,14 +1,22 @@
 //! The ranks of a job in a recording: four ranks on the fake CUDA, of which rank 3 waits for its data loader from the
 //! 53rd second on.
 
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
 use gputop::dashboard::dangers::dangers;
 use gputop::export::glyphs::UNICODE;
-use gputop::export::ranks::{RankDocument, text};
+use gputop::export::ranks::{RankDocument, slow_lines, text};
 use gputop::tui::app::App;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
+use gputop::tui::view::View;
+use gputop_model::process_group::{GroupArrivals, LastArrivals};
+use gputop_model::protocol::{Request, Update};
+use gputop_model::units::Millis;
 use jiff::tz::TimeZone;
 
+use crate::memory_screen::{drawn, press, view_after_keys};
 use crate::support::screen_fixture::{app_at, draw};
 
 const RANKS: &[u8] = include_bytes!("../data/recordings/ranks.gpt.zst");
@@ -64,4 +72,85 @@ fn ranks_are_printed_as_text_and_json() {
     assert_eq!(verdict["work"]["seq"], 900);
     assert_eq!(job["ranks"][3]["place"], "train.py:37");
     assert_eq!(json["ranks"].as_array().map(Vec::len), Some(4));
+}
+
+/// Returns the arrivals of these ranks at this many collectives. Rank 1 came last to most, 52 ms after the first.
+fn group(app: &App, collectives: u32, ranks: &[u32]) -> GroupArrivals {
+    GroupArrivals {
+        store: app.host.jobs.reports()[0].job.store.as_deref().map(Into::into),
+        group: "default_pg".into(),
+        size: 4,
+        ranks: ranks.to_vec(),
+        collectives,
+        last: vec![
+            LastArrivals { rank: 1, count: collectives * 24 / 25, lateness: Millis(52) },
+            LastArrivals { rank: 2, count: collectives / 25, lateness: Millis(21) },
+        ],
+    }
+}
+
+/// Takes such a count, and returns the lines about it.
+fn count(app: &mut App, collectives: u32, ranks: &[u32]) -> Vec<(String, bool)> {
+    app.update(Update::Arrivals(Arc::new(vec![group(app, collectives, ranks)])));
+    slow_lines(&app.host.jobs)
+}
+
+/// Presses a key, and returns the requests about arrivals.
+fn requests(view: &mut View, app: &mut App, code: KeyCode) -> Vec<bool> {
+    let requests = press(view, app, code).into_iter();
+    let wanted = requests.filter_map(|request| match request {
+        Request::Arrivals(is_wanted) => Some(is_wanted),
+        _ => None,
+    });
+    wanted.collect()
+}
+
+#[test]
+fn a_slow_rank_is_searched_only_while_the_screen_of_ranks_asks() {
+    let mut app = app_at(RANKS, 30, Palette::None, false, true);
+    let mut view = view_after_keys(&mut app, "r");
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Down), [false; 0]);
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Char('B')), [true]);
+    assert!(text_of(&drawn(&view, &app, 120, 40)).contains("counting collectives"));
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Down), [false; 0]);
+    count(&mut app, 60, &[0, 1, 2, 3]);
+    let text = text_of(&drawn(&view, &app, 120, 40));
+    assert!(text.contains("group default_pg: 60 of 100 collectives seen"), "{text}");
+    count(&mut app, 200, &[0, 1, 2, 3]);
+    for (width, height) in [(40, 6), (80, 24), (120, 40), (200, 50)] {
+        let text = text_of(&drawn(&view, &app, width, height));
+        insta::assert_snapshot!(format!("slow-rank-{width}x{height}"), text);
+    }
+    // A count needs the screen: it stops while another one is on top, and for good with the key.
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Char('i')), [false]);
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Esc), [true]);
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Char('B')), [false]);
+    assert!(!text_of(&drawn(&view, &app, 120, 40)).contains("comes last"));
+}
+
+#[test]
+fn ranks_of_other_hosts_are_not_compared() {
+    let mut app = app_at(RANKS, 30, Palette::None, false, true);
+    let text = "group default_pg: rank 1 comes last to 96 % of the collectives, 52 ms after the first rank (of its 2 ranks on this host)";
+    assert_eq!(count(&mut app, 200, &[0, 1]), [(text.to_owned(), true)]);
+    // Groups of the same name are told apart by their ranks.
+    let mut two = [group(&app, 60, &[0, 2]), group(&app, 60, &[1, 3])];
+    two.iter_mut().for_each(|group| group.size = 2);
+    app.update(Update::Arrivals(Arc::new(two.to_vec())));
+    let lines = slow_lines(&app.host.jobs);
+    assert_eq!(lines[1].0, "group default_pg of ranks 1 and 3: 60 of 100 collectives seen");
+    let text = "no group has two ranks on this host, and ranks of other hosts are not compared";
+    assert_eq!(count(&mut app, 200, &[1]), [(text.to_owned(), false)]);
+    assert_eq!(count(&mut app, 0, &[0, 1]), [("no collectives seen yet".to_owned(), false)]);
+}
+
+#[test]
+fn a_slow_rank_is_in_the_json_once_arrivals_were_counted() {
+    let mut app = app_at(RANKS, 30, Palette::None, false, true);
+    let json = |app: &App| serde_json::to_value(RankDocument::of(&app.host)).unwrap();
+    assert!(json(&app).get("slow").is_none());
+    count(&mut app, 200, &[0, 1, 2, 3]);
+    let slow = &json(&app)["slow"][0];
+    assert_eq!((&slow["group"], &slow["collectives"]), (&"default_pg".into(), &200.into()));
+    assert_eq!((&slow["slow"]["rank"], &slow["slow"]["lateness_ms"]), (&1.into(), &52.into()));
 }

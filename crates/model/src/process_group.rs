@@ -17,7 +17,7 @@ use serde_with::skip_serializing_none;
 use super::process::ProcessKey;
 use super::reading::Reading;
 use super::stack::PythonStack;
-use super::units::Mono;
+use super::units::{Millis, Mono};
 
 /// The process groups of one process, read at one time.
 #[skip_serializing_none]
@@ -92,6 +92,36 @@ pub struct PendingWork {
     pub work: Work,
     /// Time of the call, in nanoseconds of the clock of [`Mono`]. Two groups of one process are compared by it.
     pub called_ns: u64,
+}
+
+/// Which ranks of a group came last to its recent collectives, as far as their host can tell.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupArrivals {
+    /// Store of the job, as in [`RankReading`].
+    pub store: Option<String>,
+    /// Description of the group, or its name if there is none.
+    pub group: String,
+    /// Number of ranks in the group, on all hosts.
+    pub size: u32,
+    /// Ranks in the job that are on this host, in ascending order.
+    pub ranks: Vec<u32>,
+    /// Number of recent collectives to which the arrivals of all these ranks were observed.
+    pub collectives: u32,
+    /// Ranks that came last to at least one of the collectives, alone.
+    pub last: Vec<LastArrivals>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastArrivals {
+    pub rank: u32,
+    /// Number of collectives to which the rank came last.
+    pub count: u32,
+    /// Median time after the first rank.
+    #[serde(rename = "lateness_ms")]
+    pub lateness: Millis,
 }
 
 impl Work {

@@ -31,6 +31,7 @@ use crate::bounded_json;
 use crate::history::Summary;
 use crate::holders::summary::HolderSummary;
 use crate::process::ProcessDetail;
+use crate::process_group::GroupArrivals;
 use crate::{
     Event, FailureMap, Frame, GpuUuid, Hello, Holders, IncidentFile, Link, LogView, Millis,
     Missing, Mono, PhaseRequest, PhaseWindow, PoolMap, Probe, ProbeRequest, ProcessKey,
@@ -64,6 +65,8 @@ pub enum Update {
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
     /// What a process did: once a second after [`Request::Phases`], and every ten seconds while its GPU has little to do.
     Phases(ProcessKey, Arc<Result<PhaseWindow, Missing>>),
+    /// Which ranks come last to the collectives of their groups: once a second after [`Request::Arrivals`].
+    Arrivals(Arc<Vec<GroupArrivals>>),
     /// Memory holders read because an allocation failed, or because the GPU's memory was nearly full.
     HolderSummary(Arc<HolderSummary>),
     Log(Arc<LogView>),
@@ -115,6 +118,7 @@ wire_forms! {
         |holders: Answer<Holders>| Self::Holders(holders.process, Arc::new(holders.result()));
     Reply "phases" Self::Phases(process, window) => Answer::of(*process, window),
         |window: Answer<PhaseWindow>| Self::Phases(window.process, Arc::new(window.result()));
+    Reply "arrivals" Self::Arrivals(groups) => groups, |groups: _| Self::Arrivals(groups);
     Reply "log" Self::Log(log) => log, |log: _| Self::Log(log);
     Reply "watched" Self::Watched(process, name) => Answer::of(*process, name),
         |name: Answer<String>| Self::Watched(name.process, name.result());
@@ -156,6 +160,8 @@ pub enum Request {
     /// Sample the stack of this process, and send what it does. `None` stops it. Stays in effect until the next request
     /// of this kind.
     Phases(Option<PhaseRequest>),
+    /// Count the collectives of all ranks many times a second, and send which of them come last. `false` stops it.
+    Arrivals(bool),
     /// Send the log text that a process has written since gputop attached to it.
     Log(ProcessKey),
     /// Watch this file as a log of the process. A relative path is resolved against the working directory of the
@@ -204,9 +210,12 @@ impl Request {
             Self::Probe(request) => {
                 Update::Probed(Arc::new(Probe::refused(&request.gpu, why.to_string())))
             }
-            Self::Focus(_) | Self::Interval(_) | Self::Wake | Self::Connect | Self::Play(_) => {
-                return None;
-            }
+            Self::Arrivals(_)
+            | Self::Focus(_)
+            | Self::Interval(_)
+            | Self::Wake
+            | Self::Connect
+            | Self::Play(_) => return None,
         })
     }
 }

@@ -5,6 +5,7 @@ mod check;
 mod exits;
 mod install;
 mod probe;
+mod ranks;
 mod requirements;
 mod terminal;
 
@@ -81,6 +82,9 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
             exits::check_xids(answer.as_ref().map(|answer| answer.xids)),
             check_namespace(),
             requirements::check_allocators(),
+        ],
+        ranks::check_ranks().into_iter().collect(),
+        vec![
             probe::check_probe(answer.is_some()),
             exits::check_exits(),
             exits::check_oom_killer(),

@@ -30,7 +30,7 @@ use crate::collect::logs::{self, Logs};
 use crate::collect::phases::{Phases, Roots};
 use crate::collect::probe;
 use crate::collect::process::detail;
-use crate::collect::ranks::Ranks;
+use crate::collect::ranks::{RankAnswer, Ranks};
 
 /// Collector that runs on its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {
@@ -306,9 +306,12 @@ impl Collector for FailureHolders {
 }
 
 fn start_ranks(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
-    let sections = context.sections.clone();
-    let ranks = Ranks::start(&context.options.proc_root, move |ranks| {
-        let _ = sections.send(Section::Ranks(ranks));
+    let (sections, feed) = (context.sections.clone(), Arc::clone(context.feed));
+    let ranks = Ranks::start(&context.options.proc_root, move |answer| match answer {
+        RankAnswer::Readings(ranks) => {
+            let _ = sections.send(Section::Ranks(ranks));
+        }
+        RankAnswer::Arrivals(groups) => feed.push(Update::Arrivals(Arc::new(groups))),
     })?;
     Ok(Box::new(ranks))
 }
@@ -316,6 +319,12 @@ fn start_ranks(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>>
 impl Collector for Ranks {
     fn watch(&self, processes: &[ProcessKey]) {
         Self::watch(self, processes);
+    }
+
+    fn serve(&self, request: &Request, _: &Agent) -> bool {
+        let Request::Arrivals(is_wanted) = request else { return false };
+        self.count_arrivals(*is_wanted);
+        true
     }
 }
 

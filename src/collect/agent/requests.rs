@@ -43,6 +43,7 @@ impl Agent {
             | Request::Stacks(_)
             | Request::Holders(_)
             | Request::Phases(_)
+            | Request::Arrivals(_)
             | Request::Log(_)
             | Request::Watch { .. }
             | Request::Probe(_) => {

@@ -270,7 +270,7 @@ impl Finder {
 /// Reads whether a process has loaded CUDA, and if so, describes it.
 fn read(proc_root: &Path, files: Files, pid: Pid) -> io::Result<ProcessFinding> {
     let dir = proc_root.join(pid.to_string());
-    if !has_cuda(&dir)? || is_forked_copy(proc_root, pid)? {
+    if !is_cuda_program(proc_root, pid)? {
         return Ok(ProcessFinding::Waiting);
     }
     if is_gputop(&dir) {
@@ -287,6 +287,12 @@ fn read(proc_root: &Path, files: Files, pid: Pid) -> io::Result<ProcessFinding> 
     }
     let ancestors = with_ancestors(proc_root, pid).skip(1).map(|(key, _)| key).collect();
     Ok(ProcessFinding::Candidate(Box::new(Candidate { process, ancestors })))
+}
+
+/// Returns true if a process has loaded CUDA itself, and is not a forked copy of one that has. Requires permission to read
+/// the process.
+pub fn is_cuda_program(proc_root: &Path, pid: Pid) -> io::Result<bool> {
+    Ok(has_cuda(&proc_root.join(pid.to_string()))? && !is_forked_copy(proc_root, pid)?)
 }
 
 /// Returns true if a library of [`LIBRARIES`] is mapped. Requires permission to read the process.

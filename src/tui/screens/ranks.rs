@@ -10,7 +10,7 @@ use super::process::ProcessScreen;
 use crate::dashboard::rank_columns::{RANK_COLUMNS, RankLine, useless_columns};
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::table::{Column, Hidden};
-use crate::export::ranks::{groups_text, notes, text};
+use crate::export::ranks::{groups_text, notes, slow_lines, text};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -27,6 +27,11 @@ pub const DEF: ScreenDef = ScreenDef {
             "waits for",
             "The rank has called a collective that another rank has not called yet. It is named after 10 s, or after ten times the usual interval \
              between collectives.",
+        ),
+        (
+            "comes last",
+            "The rank calls most collectives after the others, which wait for it each time. At least 100 collectives and 80 % of them are needed. \
+             Only ranks on this host are compared.",
         ),
         ("holds up", "Other ranks wait for this rank, which waits for no other."),
         (
@@ -49,8 +54,15 @@ impl ListRow for RankLine {
 
     const DEF: &'static ScreenDef = &DEF;
     const COLUMNS: &'static [Column<Self>] = RANK_COLUMNS;
-    const FOOTER: &'static [Action] =
-        &[Action::Open, Action::Stack, Action::Log, Action::Filter, Action::Sort, Action::Copy];
+    const FOOTER: &'static [Action] = &[
+        Action::Open,
+        Action::SlowRank,
+        Action::Stack,
+        Action::Log,
+        Action::Filter,
+        Action::Sort,
+        Action::Copy,
+    ];
     const NOUN: &'static str = "ranks";
     const EMPTY: &'static str = "No process on this host has NCCL process groups";
 
@@ -79,25 +91,50 @@ impl ListRow for RankLine {
 #[derive(Default)]
 pub struct RanksScreen {
     list: ListScreen<RankLine>,
+    /// True while arrivals at collectives are counted, to find a slow rank.
+    counts_arrivals: bool,
 }
 
 impl RanksScreen {
     /// Returns the screen with the cursor on the rank of this process, if it is one.
     pub fn at(process: Option<ProcessKey>) -> Self {
-        Self { list: ListScreen::default().with_cursor(process) }
+        Self { list: ListScreen::default().with_cursor(process), counts_arrivals: false }
     }
 
     /// Returns the areas of the table, and of the text below it.
-    fn areas(app: &App, area: Rect) -> [Rect; 2] {
+    fn areas(&self, app: &App, area: Rect) -> [Rect; 2] {
         let rows = u16::try_from(app.host.jobs.lines.len() + 2).unwrap_or(u16::MAX);
         // A long table leaves a third of the height to the text below it.
         let table = rows.min((area.height * 2 / 3).max(MIN_TABLE));
+        // What the user has asked for is visible in any height.
+        let slow = self.slow_rank(app, margin(area).width).len();
+        let slow = u16::try_from(slow).unwrap_or(u16::MAX).min(area.height / 2);
+        let table = table.min(area.height - slow);
         Layout::vertical([Constraint::Max(table), Constraint::Fill(1)]).areas(area)
     }
 
-    /// Returns what else is known: equal stacks, warnings, and the groups of the rank under the cursor.
+    /// Returns which rank is slow, while arrivals are counted.
+    fn slow_rank(&self, app: &App, width: u16) -> Vec<(String, Role)> {
+        if !self.counts_arrivals {
+            return Vec::new();
+        }
+        let mut lines = slow_lines(&app.host.jobs);
+        if lines.is_empty() {
+            lines.push(("counting collectives".to_owned(), false));
+        }
+        let wrapped = lines.into_iter().flat_map(|(line, is_slow)| {
+            let role = if is_slow { Role::Warn } else { Role::Text };
+            wrap_words(&line, usize::from(width.max(20))).into_iter().map(move |line| (line, role))
+        });
+        wrapped.collect()
+    }
+
+    /// Returns what else is known: a slow rank, equal stacks, warnings, and the groups of the rank under the cursor.
     fn lines(&self, app: &App, width: u16) -> Vec<(String, Role)> {
-        let mut lines = Vec::new();
+        let mut lines = self.slow_rank(app, width);
+        if !lines.is_empty() {
+            lines.push((String::new(), Role::Text));
+        }
         for note in notes(&app.host.jobs) {
             let wrapped = wrap_words(&note, usize::from(width.max(20)));
             lines.extend(wrapped.into_iter().map(|line| (line, Role::Text)));
@@ -108,7 +145,7 @@ impl RanksScreen {
             app.host.frame.ranks.iter().find(|reading| reading.process == process)
         });
         if let (Some(line), Some(reading)) = (selected, reading) {
-            if !lines.is_empty() {
+            if lines.last().is_some_and(|(line, _)| !line.is_empty()) {
                 lines.push((String::new(), Role::Text));
             }
             lines.push((format!("Groups of rank {}", line.rank.rank), Role::Title));
@@ -121,7 +158,7 @@ impl RanksScreen {
 
 impl Screen for RanksScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let [table, below] = Self::areas(app, area);
+        let [table, below] = self.areas(app, area);
         self.list.draw(app, table, buffer);
         let inner = margin(below);
         put_lines(buffer, inner, self.lines(app, inner.width).iter(), &app.ui.theme);
@@ -130,11 +167,18 @@ impl Screen for RanksScreen {
     fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
             Action::Ranks => Effect::Done,
+            Action::SlowRank if app.host.recording.is_some() => {
+                Effect::Message("A recording does not contain which rank comes last".into())
+            }
+            Action::SlowRank => {
+                self.counts_arrivals = !self.counts_arrivals;
+                Effect::Done
+            }
             Action::Open => match self.process(app) {
                 Some(row) => Effect::Open(Box::new(ProcessScreen::new(row.id()))),
                 None => Effect::Message("This rank has no process on this host".into()),
             },
-            action => self.list.act(action, app, Self::areas(app, body)[0]),
+            action => self.list.act(action, app, self.areas(app, body)[0]),
         }
     }
 
@@ -147,7 +191,7 @@ impl Screen for RanksScreen {
     }
 
     fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
-        let [table, _] = Self::areas(app, body);
+        let [table, _] = self.areas(app, body);
         if table.contains(at) { self.list.click(app, at, table) } else { Hit::Nothing }
     }
 
@@ -165,7 +209,18 @@ impl Screen for RanksScreen {
         self.list.footer()
     }
 
+    fn counts_arrivals(&self) -> bool {
+        self.counts_arrivals
+    }
+
+    fn footer_label(&self, action: Action) -> Option<&'static str> {
+        (self.counts_arrivals && action == Action::SlowRank).then_some("stop counting")
+    }
+
     fn has_use_for(&self, action: Action, app: &App) -> bool {
+        if action == Action::SlowRank {
+            return app.host.recording.is_none() && !app.host.jobs.lines.is_empty();
+        }
         self.list.has_use_for(action, app)
     }
 

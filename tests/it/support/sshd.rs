@@ -19,6 +19,7 @@ const SSHD: &str = "/usr/sbin/sshd";
 pub struct Sshd {
     server: Child,
     folder: tempfile::TempDir,
+    address: String,
     port: u16,
 }
 
@@ -44,6 +45,11 @@ fn write(path: PathBuf, text: &str) {
 impl Sshd {
     /// Starts a server with further lines of configuration. Its users see the machine `fake`.
     pub fn start(fake: &FakeNvml, more: &str) -> Self {
+        Self::start_on("127.0.0.1", Command::new("env"), fake, more)
+    }
+
+    /// Starts a server on an address, through a command that runs the one that follows it.
+    pub fn start_on(address: &str, mut through: Command, fake: &FakeNvml, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         ssh_keygen(&at("host"));
@@ -63,20 +69,19 @@ impl Sshd {
             environment += &format!(" {name}={}", value.to_string_lossy());
         }
         let configuration = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nPidFile none\nAuthorizedKeysFile {authorized}\n\
+            "Port {port}\nListenAddress {address}\nHostKey {host}\nPidFile none\nAuthorizedKeysFile {authorized}\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\n\
              PermitRootLogin yes\nSetEnv {environment}\n{more}\n",
             host = at("host").display(),
             authorized = at("authorized").display(),
         );
         write(at("sshd.conf"), &configuration);
-        let mut server = Command::new(SSHD);
-        server.args(["-D", "-e", "-f"]).arg(at("sshd.conf"));
+        let server = through.arg(SSHD).args(["-D", "-e", "-f"]).arg(at("sshd.conf"));
         server.stderr(fs::File::create(at("sshd.log")).unwrap());
         let server = server.stdin(Stdio::null()).spawn().unwrap();
-        let sshd = Self { server, folder, port };
+        let sshd = Self { server, folder, address: address.to_owned(), port };
         sshd.write_client("");
-        wait_until("sshd", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        wait_until("sshd", || std::net::TcpStream::connect((address, port)).is_ok());
         sshd
     }
 
@@ -91,19 +96,30 @@ impl Sshd {
     /// Writes the client's configuration: the host `far`, and these further lines. The client reads nothing else, since
     /// its `ssh` is a script that names this file.
     pub fn write_client(&self, more: &str) {
-        let key = fs::read_to_string(self.at("host.pub")).unwrap();
-        write(self.at("known"), &format!("[127.0.0.1]:{} {key}", self.port));
         let configuration = format!(
-            "{more}\nHost far\n HostName 127.0.0.1\n Port {}\n\nHost *\n IdentityFile {}\n IdentitiesOnly yes\n\
-             \x20UserKnownHostsFile {}\n GlobalKnownHostsFile none\n StrictHostKeyChecking yes\n LogLevel ERROR\n",
-            self.port,
-            self.at("user").display(),
-            self.at("known").display(),
+            "{more}\n{}\nHost *\n{} IdentitiesOnly yes\n GlobalKnownHostsFile none\n StrictHostKeyChecking yes\n\
+             \x20LogLevel ERROR\n",
+            self.client_of("far"),
+            self.identity(),
         );
         write(self.at("ssh.conf"), &configuration);
         let script =
             format!("#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n", self.at("ssh.conf").display());
         executable::write(self.at("client/ssh"), &script);
+    }
+
+    /// Returns a client's configuration of this server under a name.
+    pub fn client_of(&self, name: &str) -> String {
+        let Self { address, port, .. } = self;
+        format!("Host {name}\n HostName {address}\n Port {port}\n{}", self.identity())
+    }
+
+    /// Returns the lines that name the client's key and the server's.
+    fn identity(&self) -> String {
+        let key = fs::read_to_string(self.at("host.pub")).unwrap();
+        write(self.at("known"), &format!("[{}]:{} {key}", self.address, self.port));
+        let [user, known] = ["user", "known"].map(|name| self.at(name));
+        format!(" IdentityFile {}\n UserKnownHostsFile {}\n", user.display(), known.display())
     }
 
     /// Encrypts the client's key with this passphrase.

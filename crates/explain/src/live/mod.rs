@@ -46,7 +46,7 @@ pub use self::case::SourceReader;
 use self::group::Group;
 use self::process_info::ProcessInfo;
 use self::recent_history::RecentHistory;
-use self::stall::{Stall, StallWatch};
+pub use self::stall::{Stall, StallWatch};
 use self::windows::{EXIT_WINDOW, OTHER_RANKS_TIMEOUT, SAME_FAILURE_WINDOW};
 use super::catalogue::Catalogue;
 

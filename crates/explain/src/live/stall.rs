@@ -188,15 +188,20 @@ impl Stall {
                 verdict.group
             ),
             quote: quote(report).unwrap_or_else(|| text.clone()),
-            sentence: capitalized(&text),
+            sentence: text,
         })
+    }
+
+    /// Returns what holds up the ranks: `rank 3 holds up 7 ranks for 60 s: it waits for its data loader (train.py:37)`.
+    pub fn sentence(&self) -> &str {
+        &self.sentence
     }
 
     /// Returns the stall as the findings of a log.
     pub fn findings(&self, catalogue: &Catalogue) -> LogFindings {
         let mut found = FieldMap::new();
         found.insert("stall_kind".into(), self.kind.name().into());
-        found.insert("stall_sentence".into(), self.sentence.as_str().into());
+        found.insert("stall_sentence".into(), capitalized(&self.sentence).into());
         found.insert("stall_evidence".into(), self.evidence.as_str().into());
         found.insert("pid".into(), self.process.pid.0.into());
         if let Some(rank) = self.rank {

@@ -27,7 +27,7 @@ pub(super) struct GroupKey {
 
 impl GroupKey {
     /// Returns `None` if the group is implausible, or has only one rank.
-    fn of(group: &ProcessGroup) -> Option<Self> {
+    pub(super) fn of(group: &ProcessGroup) -> Option<Self> {
         let members = match &group.members {
             Some(members) => sorted(members, group.size)?,
             None => None,
@@ -83,7 +83,6 @@ pub(super) struct GroupPosition {
 impl GroupPosition {
     pub(super) fn of(group: &ProcessGroup) -> Option<Self> {
         let key = GroupKey::of(group)?;
-        let label = if group.description.is_empty() { &group.name } else { &group.description };
         let pending = group.pending.value().map_or(&[][..], Vec::as_slice);
         let oldest = |p2p| {
             let works = pending.iter().filter(|pending| is_p2p(&pending.work, group) == p2p);
@@ -92,7 +91,7 @@ impl GroupPosition {
         };
         Some(Self {
             group: Arc::new(key),
-            label: visible(label.as_bytes(), MAX_LABEL_CHARS).into(),
+            label: label(group).into(),
             called: group.called.get(),
             called_p2p: group.called_p2p.get(),
             enqueued: group.enqueued.as_ref().map(bounded),
@@ -137,6 +136,12 @@ impl GroupPosition {
             .map(|work| work.as_ref().filter(|_| self.called_p2p == Some(0)));
         pending.into_iter().chain(others.into_iter().flatten()).find(|work| work.seq == seq)
     }
+}
+
+/// Returns the description of a group, or its name if it has none.
+pub(super) fn label(group: &ProcessGroup) -> String {
+    let label = if group.description.is_empty() { &group.name } else { &group.description };
+    visible(label.as_bytes(), MAX_LABEL_CHARS)
 }
 
 /// Returns the time since the call by the clock of the host.

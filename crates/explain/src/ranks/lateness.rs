@@ -4,25 +4,84 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use gputop_model::process_group::{GroupArrivals, LastArrivals, RankReading};
+use gputop_model::text::visible;
 use gputop_model::units::{Millis, Mono};
+
+use super::group_position::{GroupKey, label};
+use super::rank_track::MAX_STORE_CHARS;
 
 /// Number of recent collectives that are judged.
 const MAX_ARRIVALS: usize = 200;
-const MIN_ARRIVALS: usize = 100;
+/// Number of collectives that a judgement needs.
+pub const MIN_ARRIVALS: u32 = 100;
 /// Minimum share of the collectives to which the slow rank comes last, in percent.
-const MIN_SHARE: usize = 80;
+const MIN_SHARE: u32 = 80;
+/// Time after which a rank that cannot be read is no longer awaited.
+const MAX_MISSING: Millis = Millis(10_000);
+/// Maximum number of groups that are reported.
+const MAX_GROUPS: usize = 64;
+
+/// Watches the counters of all groups of the ranks on one host.
+#[derive(Debug, Default)]
+pub struct ArrivalWatch {
+    groups: BTreeMap<(Option<String>, GroupKey), Lateness>,
+}
+
+impl ArrivalWatch {
+    /// Adds one sweep over all ranks.
+    pub fn sweep(&mut self, at: Mono, readings: &[RankReading]) {
+        let mut called: BTreeMap<_, (String, Vec<(u32, u64)>)> = BTreeMap::new();
+        for reading in readings {
+            for group in reading.groups.value().into_iter().flatten() {
+                let rank = group.member(group.rank).zip(group.called.get());
+                if let (Some(key), Some(rank)) = (GroupKey::of(group), rank) {
+                    let entry = called.entry((reading.store.clone(), key));
+                    entry.or_insert_with(|| (label(group), Vec::new())).1.push(rank);
+                }
+            }
+        }
+        for (key, (label, mut called)) in called {
+            called.sort_unstable();
+            let group = self.groups.entry(key).or_default();
+            group.label = label;
+            group.sweep(at, &called);
+        }
+        self.groups.retain(|_, group| at.since(group.swept_at) <= MAX_MISSING);
+    }
+
+    /// Returns the groups, those with the most collectives first.
+    pub fn arrivals(&self) -> Vec<GroupArrivals> {
+        let arrivals = self.groups.iter().map(|((store, key), group)| GroupArrivals {
+            store: store.as_ref().map(|store| visible(store.as_bytes(), MAX_STORE_CHARS)),
+            group: group.label.clone(),
+            size: key.size,
+            ranks: group.arrivals.keys().copied().collect(),
+            collectives: u32::try_from(group.last.len()).unwrap_or(u32::MAX),
+            last: group.last_arrivals(),
+        });
+        let mut arrivals: Vec<_> = arrivals.collect();
+        arrivals.sort_by_key(|group| std::cmp::Reverse(group.collectives));
+        arrivals.truncate(MAX_GROUPS);
+        arrivals
+    }
+}
 
 /// Watches the counters of one group.
 #[derive(Debug, Default)]
-pub struct Lateness {
+pub(super) struct Lateness {
+    label: String,
     /// Number of the collective whose arrivals are awaited.
     next: u64,
     /// Time of the first sweep that saw the rank at `next` or later.
     arrivals: BTreeMap<u32, Option<Mono>>,
     /// For each recent collective the rank that came last, alone, and how long after the first.
     last: VecDeque<Option<(u32, Millis)>>,
+    /// Time of the last sweep that saw all ranks.
+    swept_at: Mono,
 }
 
+/// A rank that comes last to most collectives of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowRank {
     pub rank: u32,
@@ -32,17 +91,33 @@ pub struct SlowRank {
     pub lateness: Millis,
 }
 
+impl SlowRank {
+    /// Returns the slow rank, once enough collectives have been seen and most of them waited for the same rank.
+    pub fn of(group: &GroupArrivals) -> Option<Self> {
+        let last = group.last.iter().max_by_key(|last| last.count)?;
+        let share = last.count.saturating_mul(100).checked_div(group.collectives)?;
+        let is_slow = group.collectives >= MIN_ARRIVALS && (MIN_SHARE..=100).contains(&share);
+        let share = u8::try_from(share).ok().filter(|_| is_slow)?;
+        Some(Self { rank: last.rank, share, lateness: last.lateness })
+    }
+}
+
 impl Lateness {
     /// Adds one sweep over all ranks of the group: pairs of rank and number of collectives called. Ranks that move between
     /// two sweeps count as simultaneous, because the ranks of a sweep are read one after the other.
-    pub fn sweep(&mut self, at: Mono, called: &[(u32, u64)]) {
-        let is_same = called.len() == self.arrivals.len()
-            && called.iter().all(|(rank, _)| self.arrivals.contains_key(rank));
-        if !is_same {
-            *self = Self::default();
+    pub(super) fn sweep(&mut self, at: Mono, called: &[(u32, u64)]) {
+        let is_known = called.iter().all(|(rank, _)| self.arrivals.contains_key(rank));
+        if is_known && called.len() < self.arrivals.len() {
+            // A rank could not be read this time.
+            return;
+        }
+        if !is_known || called.len() != self.arrivals.len() {
+            let label = std::mem::take(&mut self.label);
+            *self = Self { label, swept_at: at, ..Self::default() };
             self.start(called);
             return;
         }
+        self.swept_at = at;
         self.mark_arrivals(at, called);
         if self.arrivals.values().all(Option::is_some) {
             self.judge();
@@ -82,28 +157,17 @@ impl Lateness {
         }
     }
 
-    /// Returns the number of recent collectives of which the arrivals are known, and the number that a judgement needs.
-    pub fn seen(&self) -> (usize, usize) {
-        (self.last.len(), MIN_ARRIVALS)
-    }
-
-    /// Returns the slow rank, once enough collectives have been seen and most of them waited for the same rank.
-    pub fn slow(&self) -> Option<SlowRank> {
-        if self.last.len() < MIN_ARRIVALS {
-            return None;
-        }
+    /// Returns the ranks that came last, alone.
+    fn last_arrivals(&self) -> Vec<LastArrivals> {
         let mut late: BTreeMap<u32, Vec<Millis>> = BTreeMap::new();
         for (rank, lateness) in self.last.iter().flatten() {
             late.entry(*rank).or_default().push(*lateness);
         }
-        let (rank, mut times) = late.into_iter().max_by_key(|(_, times)| times.len())?;
-        let share = times.len() * 100 / self.last.len();
-        times.sort_unstable();
-        let lateness = *times.get(times.len() / 2)?;
-        (share >= MIN_SHARE).then_some(SlowRank {
-            rank,
-            share: u8::try_from(share).ok()?,
-            lateness,
-        })
+        let last = late.into_iter().filter_map(|(rank, mut times)| {
+            times.sort_unstable();
+            let lateness = *times.get(times.len() / 2)?;
+            Some(LastArrivals { rank, count: u32::try_from(times.len()).ok()?, lateness })
+        });
+        last.collect()
     }
 }

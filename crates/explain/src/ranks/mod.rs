@@ -34,7 +34,7 @@ mod tests;
 pub use constant_offset::ConstantOffset;
 pub use job_report::{JobKey, JobReport, LastCollective, RankRow, RankState, StackGroup};
 pub use job_watch::JobWatch;
-pub use lateness::{Lateness, SlowRank};
+pub use lateness::{ArrivalWatch, MIN_ARRIVALS, SlowRank};
 pub use observation::{ProcessStatus, RankExit, RankObservation};
 pub use sentence::RankList;
 pub use stack_place::StackPlace;

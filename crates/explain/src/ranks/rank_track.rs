@@ -14,7 +14,7 @@ use super::stack_place::{StackPlace, calls};
 
 /// An older reading says nothing about what a rank has called by now.
 const MAX_READING_AGE: Millis = Millis(3_000);
-const MAX_STORE_CHARS: usize = 120;
+pub(super) const MAX_STORE_CHARS: usize = 120;
 /// Maximum number of groups of one rank.
 const MAX_GROUPS: usize = 256;
 

@@ -123,6 +123,7 @@ impl Loss {
             | Update::FailureMap(_)
             | Update::Stacks(..)
             | Update::Phases(..)
+            | Update::Arrivals(_)
             | Update::HolderSummary(_)
             | Update::Log(_)
             | Update::Position(_)
@@ -199,7 +200,7 @@ impl Feed {
             Update::Stacks(..) => queue.make_room(kind, MAX_STACKS),
             Update::FailureMap(_) => queue.make_room(kind, MAX_FAILURE_MAPS),
             Update::HolderSummary(_) => queue.make_room(kind, MAX_HOLDER_SUMMARIES),
-            Update::Position(_) | Update::Link(_) | Update::Log(_) => {
+            Update::Arrivals(_) | Update::Position(_) | Update::Link(_) | Update::Log(_) => {
                 queue.discard(|u| discriminant(u) == kind);
             }
             update if is_map(update) => queue.discard(is_map),

@@ -37,6 +37,7 @@ mod threads;
 mod works;
 
 pub use self::failure::Failure;
+pub use self::threads::has_watchdog;
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};

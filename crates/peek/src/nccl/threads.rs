@@ -11,6 +11,11 @@ use gputop_model::Pid;
 /// Name of a group's watchdog, as the kernel truncates it.
 const WATCHDOG: &str = "pt_nccl_watchdg";
 
+/// Returns true if a process has a group with a named watchdog. Every user can read the names of threads.
+pub fn has_watchdog(proc_root: &Path, pid: Pid) -> bool {
+    Threads::new(proc_root, pid).count_watchdogs() > 0
+}
+
 #[derive(Debug)]
 pub struct Threads {
     folder: PathBuf,

@@ -200,41 +200,92 @@ fn replays_of_a_captured_graph_show_nothing() {
     assert_eq!(sentences(&look(&ranks, &[0, 1000, 60_000])), [""; 0]);
 }
 
-/// Sweeps over four ranks that call a collective every 60 ms, rank 1 `late` ms after the others.
-fn lateness(late: u64, period: u64, steps: u64) -> Lateness {
-    let mut lateness = Lateness::default();
+/// Sweeps over four ranks that call a collective every 60 ms, rank 1 `late` ms after the others. Returns the slow rank
+/// of each group.
+fn lateness(late: u64, period: u64, steps: u64) -> Vec<Option<SlowRank>> {
+    let mut watch = ArrivalWatch::default();
     for now in (0..steps * 60).step_by(period as usize) {
         let called = |rank: u32| (now + 60 - if rank == 1 { late } else { 0 }) / 60;
-        let called: Vec<_> = (0..4).map(|rank| (rank, called(rank))).collect();
-        lateness.sweep(Mono(now), &called);
+        let ranks = ranks(4, |number, rank| rank.group("dp", &all(4), called(number)));
+        watch.sweep(Mono(now), &readings(ranks));
     }
-    lateness
+    slow(&watch)
+}
+
+fn readings(ranks: Vec<Rank>) -> Vec<RankReading> {
+    ranks.into_iter().map(|rank| rank.0.reading).collect()
+}
+
+fn slow(watch: &ArrivalWatch) -> Vec<Option<SlowRank>> {
+    watch.arrivals().iter().map(SlowRank::of).collect()
 }
 
 #[test]
 fn names_a_slow_rank_after_enough_collectives() {
-    assert_eq!(lateness(40, 20, 90).slow(), None);
-    let slow = lateness(40, 20, 300).slow().expect("a slow rank");
+    assert_eq!(lateness(40, 20, 90), [None]);
+    let found = lateness(40, 20, 300);
+    let [Some(slow)] = found[..] else { panic!("{found:?}") };
     assert_eq!(
         slow.to_string(),
         "rank 1 comes last to 100 % of the collectives, 40 ms after the first rank"
     );
-    assert_eq!(lateness(0, 20, 300).slow(), None);
+    assert_eq!(lateness(0, 20, 300), [None]);
     // A few milliseconds cannot be seen at this rate.
-    assert_eq!(lateness(3, 50, 300).slow(), None);
+    assert_eq!(lateness(3, 50, 300), [None]);
+}
+
+/// The groups of a mesh have the same description. Ranks of different groups do not wait for each other.
+#[test]
+fn ranks_are_late_only_in_their_own_group() {
+    let mut watch = ArrivalWatch::default();
+    for step in 0..300 {
+        let ranks = ranks(4, |number, rank| {
+            let members = [number % 2, number % 2 + 2];
+            // The second group has called more, and is 20 ms later.
+            let mut rank = rank.group("mesh_dp", &members, step + u64::from(number % 2));
+            rank.groups()[0].name = format!("{}", number % 2);
+            rank
+        });
+        watch.sweep(Mono(step * 20), &readings(ranks));
+    }
+    assert_eq!(slow(&watch), [None, None]);
+    let ranks = watch.arrivals().into_iter().map(|group| group.ranks);
+    assert_eq!(ranks.collect::<Vec<_>>(), [[0, 2], [1, 3]]);
+}
+
+#[test]
+fn a_rank_that_cannot_be_read_at_times_does_not_restart_the_count() {
+    let mut watch = ArrivalWatch::default();
+    let sweep = |watch: &mut ArrivalWatch, now: u64, missing| {
+        let called = |rank: u32| (now + 60 - if rank == 1 { 40 } else { 0 }) / 60;
+        let ranks = ranks(4, |number, rank| rank.group("dp", &all(4), called(number)));
+        let mut readings = readings(ranks);
+        readings.retain(|reading| reading.rank != missing);
+        watch.sweep(Mono(now), &readings);
+    };
+    for now in (0..18_000).step_by(20) {
+        sweep(&mut watch, now, (now % 3_000 == 0).then_some(2));
+    }
+    assert_eq!(slow(&watch)[0].map(|slow| slow.rank), Some(1));
+    // A rank that has exited is not awaited for ever.
+    for now in (18_000..48_000).step_by(20) {
+        sweep(&mut watch, now, Some(2));
+    }
+    assert_eq!(watch.arrivals()[0].ranks, [0, 1, 3]);
+    assert_eq!(slow(&watch)[0].map(|slow| slow.rank), Some(1));
 }
 
 #[test]
 fn a_slow_rank_is_slow_most_of_the_time() {
     let mut random = Random(5);
-    let mut lateness = Lateness::default();
+    let mut watch = ArrivalWatch::default();
     for step in 1..400 {
         let late = random.below(4) as u32;
         for tick in 0..3 {
             let called = |rank| if rank == late && tick < 2 { step - 1 } else { step };
-            let called: Vec<_> = (0..4).map(|rank| (rank, called(rank))).collect();
-            lateness.sweep(Mono(step * 60 + tick * 20), &called);
+            let ranks = ranks(4, |number, rank| rank.group("dp", &all(4), called(number)));
+            watch.sweep(Mono(step * 60 + tick * 20), &readings(ranks));
         }
     }
-    assert_eq!(lateness.slow(), None);
+    assert_eq!(slow(&watch), [None]);
 }
