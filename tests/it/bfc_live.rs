@@ -271,21 +271,19 @@ fn an_error_in_the_log_of_jax_is_explained_with_its_pool() {
          GPU_0_bfc on device 0. [tf-allocator-allocation-error=''] [executable_name='jit_add']"
     )
     .unwrap();
-    let mut title = String::new();
-    wait_until("the incident", || {
-        let mut list = command(&fake, ["incidents", "list", "--json"]);
-        list.env("XDG_STATE_HOME", home.path());
-        let listed = list.stderr(Stdio::null()).output().unwrap().stdout;
-        let listed: Value = serde_json::from_slice(&listed).unwrap();
-        let first = listed["incidents"][0]["title"].as_str();
-        title = first.unwrap_or_default().to_owned();
-        first.is_some()
-    });
     let wanted = format!(
         "XLA could not allocate 12.00 GiB on GPU 0. Its pool had {}: {} in use, largest free chunk {} (within ",
         Bytes(stats.reserved),
         Bytes(stats.in_use),
         Bytes(largest)
     );
-    assert!(title.starts_with(&wanted), "{title}");
+    // The pool is added once it has been read at the time of the failure.
+    wait_until(&wanted, || {
+        let mut list = command(&fake, ["incidents", "list", "--json"]);
+        list.env("XDG_STATE_HOME", home.path());
+        let listed = list.stderr(Stdio::null()).output().unwrap().stdout;
+        let listed: Value = serde_json::from_slice(&listed).unwrap();
+        let title = listed["incidents"][0]["title"].as_str().unwrap_or_default();
+        title.starts_with(&wanted)
+    });
 }
