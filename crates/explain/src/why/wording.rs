@@ -132,7 +132,7 @@ impl Text<'_> {
             (Some(rate), _) if rate >= 60.0 => "the limit is the bandwidth of its memory",
             (_, Some(tensor)) if tensor >= 40.0 => "the limit is its tensor cores",
             (Some(_), Some(_)) => "neither its memory nor its tensor cores are the limit",
-            _ => "what limits it cannot be read before Hopper",
+            _ => "what limits it cannot be read on this GPU",
         };
         (format!("The GPU is busy; {limit}."), None, "busy".into())
     }
@@ -236,7 +236,7 @@ impl Text<'_> {
             }
             None => "Nothing runs: the process waits for input.".to_owned(),
         };
-        (sentence, None, "nothing runs".into())
+        (sentence, None, "process idle".into())
     }
 
     fn data_loader(&self, limit: LoaderLimit) -> Parts {
