@@ -51,7 +51,7 @@ fn clock_span(span: Millis) -> String {
 fn replay_text(recording: &Recording) -> String {
     let position = recording.position;
     let state = match (position.at_end, position.paused) {
-        (true, _) => " at its end".to_owned(),
+        (true, _) => " at end".to_owned(),
         (false, true) => " paused".to_owned(),
         _ if (position.speed - 1.0).abs() < 0.01 && recording.repeats => " repeats".to_owned(),
         _ if (position.speed - 1.0).abs() < 0.01 => String::new(),
@@ -305,11 +305,11 @@ pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
     add(format!("SM {:>4}", known(totals.sm.map(|sm| format!("{sm:.0}%")))), Role::Text);
     let vram = totals.used.zip(totals.memory);
     let vram = vram.map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all)));
+    // GPUs that share the host's memory have no total: that of RAM follows.
+    let vram = vram.or(totals.used.map(|used| format!("{} GiB", whole_gib(used))));
     add(format!("VRAM {}", known(vram)), Role::Text);
     if let Some(power) = totals.power {
-        let cap =
-            totals.power_cap.map_or_else(String::new, |cap| format!("of {} ", power_number(cap)));
-        add(format!("{} {cap}kW", power_number(power)), Role::Text);
+        add(power_text(power, totals.power_cap), Role::Text);
     }
     if let Some(hottest) = totals.hottest {
         add(format!("max {}C", hottest.0), Role::Text);
@@ -356,9 +356,15 @@ fn whole_gib(size: Bytes) -> String {
     format!("{:>4.decimals$}", size.as_gib())
 }
 
-/// Formats power in kW.
-fn power_number(power: MilliWatts) -> String {
-    format!("{:.1}", f64::from(power.0) / 1e6)
+/// Formats power as `5.1 of 5.6 kW`, or in W if a machine cannot use a kilowatt.
+fn power_text(power: MilliWatts, cap: Option<MilliWatts>) -> String {
+    let is_kilo = power.max(cap.unwrap_or(power)).0 >= 1_000_000;
+    let number = |power: MilliWatts| match is_kilo {
+        true => format!("{:.1}", f64::from(power.0) / 1e6),
+        false => format!("{:>3}", power.0 / 1_000),
+    };
+    let cap = cap.map_or_else(String::new, |cap| format!("of {} ", number(cap)));
+    format!("{} {cap}{}W", number(power), if is_kilo { "k" } else { "" })
 }
 
 /// Minimum width of a truncated incident title. Shorter titles are not informative.
@@ -521,12 +527,19 @@ fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
         }
         Action::Connect => app.host.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
+        Action::Memory => process_under_cursor(screen, app).is_some(),
         // A recording may contain readings, but cannot take another one.
-        Action::Holders if app.host.recording.is_some() => {
+        Action::Holders if screen.holders().is_none() => {
             let process = process_under_cursor(screen, app).map(|row| row.id().key);
-            screen.holders().is_none()
-                && process.is_some_and(|process| app.host.missing_holders(process).is_none())
+            process.is_some_and(|process| app.host.missing_holders(process).is_none())
         }
+        Action::Slow => {
+            let running = process_under_cursor(screen, app).filter(|row| row.ended().is_none());
+            let is_sampled = |row: &ProcessRow| app.host.why.window(row.id().key).is_some();
+            running.is_some_and(|row| app.host.recording.is_none() || is_sampled(row))
+        }
+        // Its key pauses a recording.
+        Action::Tag => app.host.recording.is_none(),
         // Hide these keys during playback: recordings contain no logs, no stack can be read, the incidents are not
         // stored, and there is another pause key.
         Action::Log | Action::Stack | Action::Wrong | Action::Pause => app.host.recording.is_none(),

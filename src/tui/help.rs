@@ -117,8 +117,13 @@ impl Help {
         let label = |action| app.ui.keymap.label(action);
         let mut hint = String::new();
         if below > 0 {
-            let (down, page) = (label(Action::Down), label(Action::PageDown));
-            hint = format!(" {below} more below: {down} {page} ");
+            hint = match line.width {
+                ..60 => format!(" {below} more below "),
+                _ => {
+                    let (down, page) = (label(Action::Down), label(Action::PageDown));
+                    format!(" {below} more below: {down} {page} ")
+                }
+            };
         }
         let search = match self.search.text() {
             "" => format!(" {} search ", label(Action::Filter)),

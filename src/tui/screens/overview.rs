@@ -448,6 +448,7 @@ impl Screen for Overview {
             Action::Ranks,
             Action::Holders,
             Action::Memory,
+            Action::Slow,
             Action::Why,
             Action::Incidents,
             Action::Filter,

@@ -10,7 +10,7 @@ use gputop_model::history::{GpuMetric, ProcessMetric, Series, SeriesKey};
 use gputop_model::incident::Incident;
 use gputop_model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use gputop_model::protocol::Request;
-use gputop_model::reading::{Missing, Reading};
+use gputop_model::reading::{Missing, Reading, Reason};
 use gputop_model::reported_pool::{PoolSource, ReportedPool};
 use gputop_model::units::{Bytes, GpuUuid, Mono, Percent, UnixMillis};
 use ratatui::buffer::Buffer;
@@ -23,10 +23,10 @@ use crate::dashboard::why;
 use crate::export::why::{bars, notes, places};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::screen::{Effect, Screen, ScreenDef};
+use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
-use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
+use crate::tui::widgets::cells::{put_fitting, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
 use crate::tui::widgets::timeline::Timeline;
@@ -85,12 +85,12 @@ impl ProcessScreen {
         app.host.detail.as_ref().filter(|(key, _)| *key == self.id.key).map(|(_, detail)| &**detail)
     }
 
-    fn facts(&self, app: &App) -> Vec<Fact> {
+    fn facts(&self, app: &App, width: u16) -> Vec<Fact> {
         let theme = &app.ui.theme;
         let rows = self.rows(app);
         let mut list = Vec::new();
         if self.is_sampling {
-            list.extend(why_facts(app, self.id.key));
+            list.extend(why_facts(app, self.id.key, width));
         }
         list.extend(gpu_facts(&rows, app.host.hello.reduced, theme));
         for stack in app.host.stacks(self.id.key) {
@@ -116,6 +116,17 @@ impl ProcessScreen {
             }
         }
         list
+    }
+
+    /// Returns the lines below the charts.
+    fn lines(&self, app: &App, area: Rect) -> Vec<Fact> {
+        let width = margin(area).width;
+        let mut facts = self.facts(app, width);
+        // A heading would take one of a few lines.
+        if is_small(area) && matches!(facts.first(), Some(Fact::Heading(_))) {
+            facts.remove(0);
+        }
+        facts::lines(&facts, width)
     }
 
     /// Returns the charts of the process on each of its GPUs, and of its host memory.
@@ -273,7 +284,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         list.push(Fact::reading("OOM killer", &exit.oom.killed, "kernel", theme, killed));
     }
     if let Some(evidence) = &exit.oom.evidence {
-        list.push(Fact::Prose("", evidence.text().to_owned()));
+        list.push(Fact::Text(evidence.text().to_owned(), Role::Text));
     }
     list
 }
@@ -286,7 +297,7 @@ fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
         Fact::Blank,
         Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),
         Fact::Value("error", headline, Role::of_severity(incident.severity), ""),
-        Fact::Prose("", incident.title.clone()),
+        Fact::Text(incident.title.clone(), Role::Text),
     ]
 }
 
@@ -300,14 +311,16 @@ fn context_text(kind: ContextKind) -> &'static str {
 }
 
 /// Returns why the process is slow, with the phases as bars and the lines that ran most often.
-fn why_facts(app: &App, process: ProcessKey) -> Vec<Fact> {
+fn why_facts(app: &App, process: ProcessKey, width: u16) -> Vec<Fact> {
     let mut list = vec![Fact::Heading("Why slow".into())];
-    let dim = |text: String| Fact::Value("", text, Role::Dim, "");
+    let bar = app.ui.theme.glyphs.levels[7];
+    let text = |text: String| Fact::Text(text, Role::Text);
+    let dim = |text: String| Fact::Text(text, Role::Dim);
     match why::report(&app.host, process) {
         Some(Ok(report)) => {
-            list.push(Fact::Prose("", report.answer.text()));
-            list.extend(bars(report.window).into_iter().map(|bar| Fact::Long("", bar)));
-            list.extend(places(report.window).into_iter().map(|place| Fact::Long("", place)));
+            list.push(text(report.answer.text()));
+            list.extend(bars(report.window, width.into(), bar).into_iter().map(text));
+            list.extend(places(report.window).into_iter().map(text));
             list.extend(notes(&report).into_iter().map(dim));
         }
         Some(Err(missing)) => list.push(dim(format!("{} {missing}", app.ui.theme.glyphs.absent))),
@@ -358,14 +371,25 @@ fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
         list.push(Fact::reading("RSS", &process.rss, source, theme, rss));
     }
     let rank = |name, rank| Fact::reading(name, rank, "environment", theme, u32::to_string);
-    list.push(rank("rank", &process.rank));
-    list.push(rank("local rank", &process.local_rank));
-    list.push(text("job", &process.job));
-    list.extend(container_facts(process, theme));
+    // A program without a launcher or a container has nothing to say here.
+    if !is_none(&process.rank) {
+        list.extend([rank("rank", &process.rank), rank("local rank", &process.local_rank)]);
+    }
+    if !is_none(&process.job) {
+        list.push(text("job", &process.job));
+    }
+    if !is_none(&process.container) {
+        list.extend(container_facts(process, theme));
+    }
     if let Reading::Value(command) = &process.command {
         list.push(Fact::Long("command", command.clone()));
     }
     list
+}
+
+/// Returns true if there is no value, although everything about the process could be read.
+fn is_none<T>(reading: &Reading<T>) -> bool {
+    reading.why().is_some_and(|why| why.reason == Reason::Unsupported)
 }
 
 /// Returns the container's name and runtime, and its ID if it differs from the name.
@@ -439,43 +463,35 @@ fn environment_facts(environment: &Reading<Vec<Variable>>, theme: &Theme) -> Vec
     list
 }
 
+/// Draws the title `train.py  1097  grows by 8 GiB/min  60.3 GiB on GPU 0`, with the most important parts first.
 fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
-    let pid = key.pid.to_string();
     let facts = rows.iter().find_map(|row| row.facts());
     let name = rows.first().map(|row| row.program()).unwrap_or_default();
-    let user = facts.and_then(|f| f.user.value()).map_or("", String::as_str);
-    let rank =
-        facts.and_then(|f| f.rank.get()).map_or(String::new(), |rank| format!("  rank {rank}"));
     let size = |vram: Bytes| {
         if vram < Bytes::mib(52) { vram.to_string() } else { format!("{} GiB", gib(vram)) }
     };
-    let vram: Vec<String> = rows
+    let vram = rows
         .iter()
-        .filter_map(|row| Some(format!("{} on GPU {}", size(row.vram().get()?), row.gpu_label()?)))
-        .collect();
-    let age = rows.iter().find_map(|row| row.shown_age()).map_or(String::new(), span_text);
+        .filter_map(|row| Some(format!("{} on GPU {}", size(row.vram().get()?), row.gpu_label()?)));
+    let vram = vram.collect::<Vec<_>>().join(", ");
     let ended = rows.iter().find_map(|row| row.ended());
-    let ended = ended.map(|e| format!("  {}", e.words(&theme.zone, "%H:%M:%S")));
-    let vram = if ended.is_some() { format!("peak {}", vram.join(", ")) } else { vram.join(", ") };
-    let dim = theme.style(Role::Dim);
-    let mut pieces = vec![
-        (name.as_str(), theme.style(Role::Title)),
-        ("  ", dim),
-        (pid.as_str(), theme.style(Role::Title)),
-        ("  ", dim),
-        (user, dim),
-        (rank.as_str(), theme.style(Role::Text)),
-        ("  ", dim),
-        (vram.as_str(), theme.style(Role::Processes)),
-        ("  ", dim),
-        (age.as_str(), dim),
+    let vram = if ended.is_some() { format!("peak {vram}") } else { vram };
+    let ended = ended.map(|e| e.words(&theme.zone, "%H:%M:%S"));
+    let rank = facts.and_then(|facts| facts.rank.get()).map(|rank| format!("rank {rank}"));
+    let user = facts.and_then(|facts| facts.user.value().cloned());
+    let age = rows.iter().find_map(|row| row.shown_age()).map(span_text);
+    let parts = [
+        (Some(name), Role::Title),
+        (Some(key.pid.to_string()), Role::Title),
+        (ended.or_else(|| concern(rows)), Role::Warn),
+        (Some(vram), Role::Processes),
+        (rank, Role::Text),
+        (user, Role::Dim),
+        (age, Role::Dim),
     ];
-    let concern = ended.or_else(|| Some(format!("  {}", concern(rows)?)));
-    if let Some(concern) = &concern {
-        pieces.push((concern, theme.style(Role::Warn)));
-    }
-    put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+    let parts = parts.iter().filter_map(|(text, role)| Some((text.as_deref()?, *role)));
+    put_fitting(buffer, margin(area), parts, theme);
 }
 
 /// Returns what matters about a running process: its growth, its memory cache, or that it does not use its GPU.
@@ -512,7 +528,7 @@ impl Screen for ProcessScreen {
         if !chart.is_empty() {
             self.timelines(app).draw(margin(chart), buffer, &app.ui.theme);
         }
-        let lines = facts::lines(&self.facts(app), margin(area).width);
+        let lines = self.lines(app, area);
         let [area, hint] = facts_areas(area, lines.len());
         let first = self.scroll.first(lines.len(), usize::from(area.height));
         let look = (&app.ui.theme, app.ui.shows_sources);
@@ -536,7 +552,7 @@ impl Screen for ProcessScreen {
             return Effect::Done;
         }
         let [_, _, area] = areas(body);
-        let count = facts::lines(&self.facts(app), margin(area).width).len();
+        let count = self.lines(app, area).len();
         let [area, _] = facts_areas(area, count);
         self.scroll.act(action, count, usize::from(area.height))
     }
@@ -572,7 +588,6 @@ impl Screen for ProcessScreen {
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         match action {
             Action::Why => app.host.incident_of(self.id.key).is_some(),
-            Action::Slow => self.exited_at(app).is_none(),
             _ => true,
         }
     }
