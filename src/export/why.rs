@@ -117,7 +117,7 @@ fn unread(report: &WhyReport<'_>) -> Vec<(&'static str, String)> {
     let gpu = match &report.gpu {
         None => Some(("GPU", "the driver lists no GPU for this process".to_owned())),
         Some(gpu) if gpu.sm_active.is_none() => {
-            let why = "the driver reports the active SMs from Hopper on, and not for MIG";
+            let why = "not measured by the driver";
             Some(("SM active", why.to_owned()))
         }
         Some(_) => None,

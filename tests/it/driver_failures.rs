@@ -229,8 +229,10 @@ fn refused_value_is_a_dash_with_a_reason() {
             "uncorrected errors",
             "rows remapped",
         ] {
-            let line = format!("{fact:<22}– {reason}");
-            terminal.wait_text(&line);
+            // What a GPU does not have is listed by name, in lines that break between words.
+            let is_listed = error == "not_supported";
+            let word = fact.split(' ').next().filter(|_| is_listed).map(str::to_owned);
+            terminal.wait_text(&word.unwrap_or_else(|| format!("{fact:<22}– {reason}")));
         }
         assert_quits(&terminal);
     }

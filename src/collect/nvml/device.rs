@@ -575,7 +575,7 @@ const MIB: f64 = 1_048_576.0;
 
 /// Reads the values that are shown only while the screen of a GPU without GPM is open.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<NvlinkCounters>) -> Traffic {
-    let no_gpm = || Reading::missing(Reason::Unsupported, "needs a Hopper GPU or later");
+    let no_gpm = || Reading::missing(Reason::Unsupported, "not measured by the driver");
     // The driver counts 1000 bytes as a KB here (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
