@@ -78,7 +78,7 @@ impl ProcessScreen {
 
     /// Returns the process's rows, one for each of its GPUs.
     fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
-        app.host.processes.all_rows.iter().filter(|row| row.id().key == self.id.key).collect()
+        rows_of(app, self.id.key)
     }
 
     fn detail<'a>(&self, app: &'a App) -> Option<&'a Result<ProcessDetail, Missing>> {
@@ -128,33 +128,38 @@ impl ProcessScreen {
         }
         facts::lines(&facts, width)
     }
+}
 
-    /// Returns the charts of the process on each of its GPUs, and of its host memory.
-    fn timelines<'a>(&self, app: &'a App) -> Timelines<'a> {
-        let rows = self.rows(app);
-        let mut charts = Vec::new();
-        let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
-        uuids.extend(
-            rows.iter().filter_map(|row| row.ended()).flat_map(|ended| ended.exit.gpus.clone()),
-        );
-        uuids.dedup();
-        for uuid in uuids {
-            let gpu = app.host.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
-            let total = gpu.and_then(|gpu| app.host.chart_memory(gpu));
-            let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
-            let series = app.host.history.series(&SeriesKey::Vram(self.id.key, uuid.clone()));
-            charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
-            let sm = SeriesKey::Gpu(uuid, GpuMetric::Sm);
-            charts.push(Timeline::percent(format!("SM of {name}"), app.host.history.series(&sm)));
-        }
-        let rss = app.host.history.series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
-        charts.push(Timeline::bytes("host memory (RSS)", rss, rss.and_then(scale)));
-        let ended = self.exited_at(app);
-        Timelines {
-            charts,
-            marks: marks::of_process(app, self.id.key, ended),
-            axis: app.host.time_axis(ended),
-        }
+/// Returns the rows of a process, one for each of its GPUs.
+fn rows_of(app: &App, process: ProcessKey) -> Vec<&ProcessRow> {
+    app.host.processes.all_rows.iter().filter(|row| row.id().key == process).collect()
+}
+
+/// Returns the charts of the process on each of its GPUs, and of its host memory.
+pub(super) fn timelines(app: &App, process: ProcessKey) -> Timelines<'_> {
+    let rows = rows_of(app, process);
+    let mut charts = Vec::new();
+    let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
+    uuids.extend(
+        rows.iter().filter_map(|row| row.ended()).flat_map(|ended| ended.exit.gpus.clone()),
+    );
+    uuids.dedup();
+    for uuid in uuids {
+        let gpu = app.host.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
+        let total = gpu.and_then(|gpu| app.host.chart_memory(gpu));
+        let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
+        let series = app.host.history.series(&SeriesKey::Vram(process, uuid.clone()));
+        charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
+        let sm = SeriesKey::Gpu(uuid, GpuMetric::Sm);
+        charts.push(Timeline::percent(format!("SM of {name}"), app.host.history.series(&sm)));
+    }
+    let rss = app.host.history.series(&SeriesKey::Process(process, ProcessMetric::Rss));
+    charts.push(Timeline::bytes("host memory (RSS)", rss, rss.and_then(scale)));
+    let ended = rows.iter().find_map(|row| Some(row.ended()?.mono));
+    Timelines {
+        charts,
+        marks: marks::of_process(app, process, ended),
+        axis: app.host.time_axis(ended),
     }
 }
 
@@ -476,31 +481,33 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
         .filter_map(|row| Some(format!("{} on GPU {}", size(row.vram().get()?), row.gpu_label()?)));
     let vram = vram.collect::<Vec<_>>().join(", ");
     let ended = rows.iter().find_map(|row| row.ended());
-    let vram = if ended.is_some() { format!("peak {vram}") } else { vram };
-    let ended = ended.map(|e| e.words(&theme.zone, "%H:%M:%S"));
+    let peak = if ended.is_some() { "peak " } else { "" };
+    let vram = (!vram.is_empty()).then(|| format!("{peak}{vram}"));
+    let concerns = match ended {
+        Some(ended) => vec![ended.words(&theme.zone, "%H:%M:%S")],
+        None => concerns(rows),
+    };
     let rank = facts.and_then(|facts| facts.rank.get()).map(|rank| format!("rank {rank}"));
     let user = facts.and_then(|facts| facts.user.value().cloned());
     let age = rows.iter().find_map(|row| row.shown_age()).map(span_text);
-    let parts = [
-        (Some(name), Role::Title),
-        (Some(key.pid.to_string()), Role::Title),
-        (ended.or_else(|| concern(rows)), Role::Warn),
-        (Some(vram), Role::Processes),
-        (rank, Role::Text),
-        (user, Role::Dim),
-        (age, Role::Dim),
-    ];
-    let parts = parts.iter().filter_map(|(text, role)| Some((text.as_deref()?, *role)));
-    put_fitting(buffer, margin(area), parts, theme);
+    let pid = key.pid.to_string();
+    let concerns = concerns.iter().map(|concern| (concern.as_str(), Role::Warn));
+    let others = [(vram, Role::Processes), (rank, Role::Text), (user, Role::Dim), (age, Role::Dim)];
+    let others = others.iter().filter_map(|(text, role)| Some((text.as_deref()?, *role)));
+    let name = [(name.as_str(), Role::Title), (pid.as_str(), Role::Title)];
+    put_fitting(buffer, margin(area), name.into_iter().chain(concerns).chain(others), theme);
 }
 
-/// Returns what matters about a running process: its growth, its memory cache, or that it does not use its GPU.
-fn concern(rows: &[&ProcessRow]) -> Option<String> {
-    let growth = rows.iter().find_map(|row| row.growth_sentence());
+/// Returns what matters about a running process, the most urgent first: its growth, its memory cache, or that it does not
+/// use its GPU.
+fn concerns(rows: &[&ProcessRow]) -> Vec<String> {
+    if let Some(growth) = rows.iter().find_map(|row| row.growth_phrases()) {
+        return growth.into_iter().rev().collect();
+    }
     let warning = || rows.iter().find_map(|row| row.warning()).map(|kind| kind.word().to_owned());
     let unused = || rows.iter().find_map(|row| row.unused_for());
     let unused = || unused().map(|time| format!("has not used its GPU for {}", span_text(time)));
-    growth.or_else(warning).or_else(unused)
+    warning().or_else(unused).into_iter().collect()
 }
 
 /// Returns the areas of the facts and of the line that counts further ones, which is empty if all lines fit.
@@ -526,7 +533,7 @@ impl Screen for ProcessScreen {
         draw_title(&rows, self.id.key, app, area, buffer);
         let [_, chart, area] = areas(area);
         if !chart.is_empty() {
-            self.timelines(app).draw(margin(chart), buffer, &app.ui.theme);
+            timelines(app, self.id.key).draw(margin(chart), buffer, &app.ui.theme);
         }
         let lines = self.lines(app, area);
         let [area, hint] = facts_areas(area, lines.len());
@@ -573,7 +580,7 @@ impl Screen for ProcessScreen {
 
     fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
         let [_, charts, _] = areas(body);
-        self.timelines(app).plots(margin(charts))
+        timelines(app, self.id.key).plots(margin(charts))
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {
