@@ -294,7 +294,7 @@ fn unreported_memory_is_a_dash() {
     terminal.wait_for(|s| shows(s, pid, &[("VRAM", "–")]), "the overview");
     fake.replace(&scenario(21, "used = \"15 GiB\""));
     terminal.wait_for(|s| shows(s, pid, &[("VRAM", "15.0")]), "a size");
-    wait_note(&terminal, "0", "6.0G unattributed");
+    wait_note(&terminal, "0", "6.0 GiB unattributed");
 }
 
 #[test]

@@ -505,7 +505,7 @@ fn version_1_of_the_memory_call_replaces_version_2() {
         "[[gpu]]\ntotal = \"8 GiB\"\nreserved = 0\nused = \"2 GiB\"\n\
          errors = { memory = \"not_supported\", memory_v1 = \"ok\" }\n",
     );
-    assert_eq!(run(&fake, ["line"]).out, "0 2.0/8G 25% sm 0% 31C ! 2.0G unattributed\n");
+    assert_eq!(run(&fake, ["line"]).out, "0 2.0/8G 25% sm 0% 31C ! 2.0 GiB unattributed\n");
 }
 
 #[test]

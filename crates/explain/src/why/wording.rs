@@ -11,6 +11,8 @@ use super::share::{MIN_SAMPLES, Share};
 
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1_073_741_824.0;
+/// Share from which on a phase without a cause of its own is what a program mostly does.
+const MOST: f64 = 0.6;
 /// Age from which on a compilation is a recompilation.
 const MIN_RECOMPILE_AGE: Millis = Millis(600_000);
 /// Age up to which a program tunes its kernels.
@@ -338,7 +340,12 @@ impl Text<'_> {
                 false => phase.phase.label().to_owned(),
             }
         });
-        let sentence = format!("No single cause: {}.", parts.collect::<Vec<_>>().join(", "));
+        let first = window.phases.first().map(|phase| Share::new(phase.count, samples));
+        let lead = match first.is_some_and(|share| share.is_counted() && share.value() >= MOST) {
+            true => "Most samples",
+            false => "No single cause",
+        };
+        let sentence = format!("{lead}: {}.", parts.collect::<Vec<_>>().join(", "));
         (sentence, None, String::new())
     }
 
