@@ -337,7 +337,10 @@ impl Menu {
         } else {
             format!("{} back", app.ui.keymap.label(Action::Back))
         };
-        let hint = format!("{below} {key} {verb}{other}  {leave} ");
+        let hint = |other: &str| format!("{below} {key} {verb}{other}  {leave} ");
+        let hint = Some(hint(&other))
+            .filter(|hint| columns(hint) <= usize::from(inner.width))
+            .unwrap_or_else(|| hint(""));
         let style = theme.style(Role::Key);
         put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
     }
