@@ -17,8 +17,9 @@ use super::app::App;
 use super::guide::Guide;
 use super::screen::Screen;
 use super::screens::memory::MemoryScreen;
+use super::screens::{incidents, ranks};
 use super::theme::Role;
-use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right};
+use super::widgets::cells::{put, put_all, put_fitting, put_line, put_line_right, put_right};
 use super::{probe_question, signal_targets};
 use crate::dashboard::dangers::{Danger, dangers};
 use crate::dashboard::emphasis::Emphasis;
@@ -48,7 +49,8 @@ fn clock_span(span: Millis) -> String {
     if h > 0 { format!("{h}:{m:02}:{s:02}") } else { format!("{m}:{s:02}") }
 }
 
-fn replay_text(recording: &Recording) -> String {
+/// Describes the recording and its position. A header of little width has no room for its name.
+fn replay_text(recording: &Recording, width: u16) -> String {
     let position = recording.position;
     let state = match (position.at_end, position.paused) {
         (true, _) => " at end".to_owned(),
@@ -58,15 +60,16 @@ fn replay_text(recording: &Recording) -> String {
         _ => format!(" x{}", position.speed),
     };
     let name = match recording.reason {
-        Some(_) => format!("{} (no GPU here)", recording.name),
-        None => recording.name.clone(),
+        _ if width < 60 => String::new(),
+        Some(_) => format!(" {} (no GPU here)", recording.name),
+        None => format!(" {}", recording.name),
     };
     if position.end == position.start {
-        return format!(" REPLAY {name}{state} ");
+        return format!(" REPLAY{name}{state} ");
     }
     let now = clock_span(position.now.since(position.start));
     let all = clock_span(position.end.since(position.start));
-    format!(" REPLAY {name} {now}/{all}{state} ")
+    format!(" REPLAY{name} {now}/{all}{state} ")
 }
 
 /// Names the key that returns to where a recording was before the user went back: `0 return to 2:03  `.
@@ -102,7 +105,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let clock = theme.clock(app.host.now_time(), " %H:%M:%S ");
     let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
     let (text, role) = match &app.host.recording {
-        Some(recording) => (replay_text(recording), Role::Banner),
+        Some(recording) => (replay_text(recording, area.width), Role::Banner),
         None if let Some((words, emphasis)) = app.host.link.as_ref().and_then(link_text) => {
             (words, emphasis.into())
         }
@@ -149,15 +152,10 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         (name.clone(), gpus_text(&app.host.frame))
     });
     let job = job_text(&app.host.frame).unwrap_or_default();
-    let dim = theme.style(Role::Dim);
-    let pieces = [
-        (host.as_str(), theme.style(Role::Title)),
-        ("  ", dim),
-        (gpus.as_str(), theme.style(Role::Text)),
-        ("  ", dim),
-        (job.as_str(), dim),
-    ];
-    put_all(buffer, area.x + 1, area.y, state_at.saturating_sub(1), &pieces);
+    let parts = [(&host, Role::Title), (&gpus, Role::Text), (&job, Role::Dim)];
+    let parts = parts.into_iter().filter(|(text, _)| !text.is_empty());
+    let left = Rect { x: area.x + 1, width: state_at.saturating_sub(area.x + 2), ..area };
+    put_fitting(buffer, left, parts.map(|(text, role)| (text.as_str(), role)), theme);
 }
 
 /// Draws the header of a screen that shows a file instead of a host.
@@ -210,10 +208,16 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
             return Status::Incident(incident);
         }
         (Some(danger), incident) => {
-            let is_of_job = danger.gpu.is_none();
-            let other = incident.map(|_| Action::Incidents);
-            let other = if is_of_job { Some(Action::Ranks) } else { other };
-            return Status::Text(danger.text, danger.emphasis.into(), other);
+            // The key of the screen that is shown would do nothing.
+            let here = screen.def().id;
+            let offers_ranks = danger.gpu.is_none() && here != ranks::DEF.id;
+            let offers_incidents = incident.is_some() && here != incidents::DEF.id;
+            let action = match (offers_ranks, offers_incidents) {
+                (true, _) => Some(Action::Ranks),
+                (false, true) => Some(Action::Incidents),
+                (false, false) => None,
+            };
+            return Status::Text(danger.text, danger.emphasis.into(), action);
         }
         (None, Some(incident)) => return Status::Incident(incident),
         (None, None) => {}
