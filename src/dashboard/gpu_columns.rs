@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::host_state::HostState;
+use crate::dashboard::memory_parts::split_of;
 use crate::dashboard::rows::{ProcessRow, full_in};
 use crate::dashboard::sizes::gib;
 use crate::dashboard::table::{Align, Cell, Column};
@@ -84,7 +85,7 @@ impl GpuRow {
     pub fn split(&self) -> Option<Accounting> {
         match self.mig() {
             Some(mig) => instance_split(&mig.memory),
-            None => account_pools(self.gpu(), self.frame.pools.as_ref()),
+            None => split_of(self.gpu(), &self.frame),
         }
     }
 
@@ -133,9 +134,9 @@ fn bytes(value: Option<Bytes>) -> Cell {
 const NEARLY_FULL: f64 = 95.0;
 const NEARLY_FULL_NOTE: &str = "nearly full";
 
-/// Returns a cell with the percentage of memory in use: `42`, or `!97` in the error colour.
-pub fn share(memory: &Memory) -> Cell {
-    let (Some(total), Some(used)) = (memory.total.get(), memory.taken()) else {
+/// Returns a cell with the used memory in percent of a total: `42`, or `!97` in the error colour.
+pub fn share(memory: &Memory, total: Option<Bytes>) -> Cell {
+    let (Some(total), Some(used)) = (total, memory.taken()) else {
         return Cell::missing();
     };
     let percent = used.0 as f64 * 100.0 / total.0.max(1) as f64;
@@ -286,7 +287,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     if let Some(split) = account_pools(gpu, frame.pools.as_ref())
         .filter(|s| s.unattributed > Bytes::gib(1) && !s.processes_unknown)
     {
-        add(Emphasis::Warn, format!("{} unattributed", split.unattributed.short()));
+        add(Emphasis::Warn, format!("{} GiB unattributed", gib(split.unattributed)));
     }
     if let Some(mode) = gpu.board.compute_mode.value().filter(|mode| *mode != "default") {
         add(Emphasis::Dim, mode.clone());

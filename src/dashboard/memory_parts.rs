@@ -1,6 +1,8 @@
 //! The parts of a GPU's memory as a bar: their sizes and their number of character cells.
 
-use gputop_model::accounting::Accounting;
+use gputop_model::accounting::{Accounting, account_pools, account_shared};
+use gputop_model::frame::Frame;
+use gputop_model::gpu::Gpu;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryPart {
@@ -14,6 +16,13 @@ pub enum MemoryPart {
     Unattributed,
     Driver,
     Free,
+}
+
+/// Returns the parts of the memory of a GPU, or of the host's memory if the GPU shares it.
+pub fn split_of(gpu: &Gpu, frame: &Frame) -> Option<Accounting> {
+    let pools = frame.pools.as_ref();
+    let shared = || account_shared(gpu, frame.host.as_ref()?, pools);
+    account_pools(gpu, pools).or_else(shared)
 }
 
 /// Number of parts in a bar: processes are either of two parts.

@@ -122,6 +122,10 @@ fn growth(row: &ProcessRow, _: &TimeZone) -> Cell {
         Some(text) if text == "0.0" => Cell::new(text, Emphasis::Dim),
         Some(text) if row.fills_gpu_soon() => Cell::new(text, Emphasis::Warn),
         None if is_new => Cell::new("new", Emphasis::Dim),
+        // Says what the `^` in the column before means.
+        None if row.ended().is_some() && row.vram().get().is_some() => {
+            Cell::new("peak", Emphasis::Dim)
+        }
         text => Cell::known(text),
     }
 }

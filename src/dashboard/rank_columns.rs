@@ -78,7 +78,7 @@ pub const RANK_COLUMNS: &[Column<RankLine>] = &[
         |line: &RankLine, _| Cell::text(line.rank.process.pid.to_string()),
         "Process of the rank.",
     ),
-    Column::left("STATE", 18, 1, state, "Whether the rank runs, waits for others, or holds them up."),
+    Column::left("STATE", 17, 1, state, "Whether the rank runs, waits for others, or holds them up."),
     Column::right("FOR", 5, 2, waited, "How long it has waited.")
         .sorted(First::Largest, |line| SortKey::whole(line.waited().map(|waited| waited.0))),
     Column::left(
@@ -175,7 +175,7 @@ fn place(line: &RankLine, _: &TimeZone) -> Cell {
     }
 }
 
-/// Formats a place in a program as `next_batch train.py:88`.
+/// Formats a place in a program as `train.py:88 next_batch`.
 fn place_text(place: &StackPlace) -> String {
-    format!("{} {place}", place.function)
+    format!("{place} {}", place.function)
 }

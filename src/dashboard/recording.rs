@@ -23,8 +23,36 @@ impl Recording {
         self.return_point.time(self.position.now)
     }
 
+    /// Returns the time to return to, also right after the user went back, while the recording has yet to jump.
+    pub fn target_of_return(&self) -> Option<Mono> {
+        let pending = self.return_point.is_requested().then_some(self.position.now);
+        self.return_time().or(pending)
+    }
+
     pub fn move_to(&mut self, position: Position) {
         let before = std::mem::replace(&mut self.position, position);
         self.return_point.move_to(before.now, position.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn returning_before_the_jump_leads_to_where_playback_was() {
+        let at = |now| Position { now: Mono(now), ..Position::default() };
+        let mut recording = Recording {
+            name: String::new(),
+            reason: None,
+            position: at(282_000),
+            return_point: ReturnPoint::default(),
+            repeats: false,
+        };
+        assert_eq!(recording.target_of_return(), None);
+        recording.return_point.request();
+        assert_eq!(recording.target_of_return(), Some(Mono(282_000)));
+        recording.move_to(at(237_000));
+        assert_eq!(recording.target_of_return(), Some(Mono(282_000)));
     }
 }

@@ -18,6 +18,10 @@ impl ReturnPoint {
         self.is_requested = true;
     }
 
+    pub fn is_requested(&self) -> bool {
+        self.is_requested
+    }
+
     /// Handles a move of the playback position. Several jumps in a row return to the start of the first one. Forgets the
     /// time once playback has reached it again.
     pub fn move_to(&mut self, before: Mono, now: Mono) {

@@ -327,18 +327,21 @@ impl ProcessRow {
 
     /// Says that the process grows steadily, and when its GPU is full then: `grows by 75.0 GiB/min and fills GPU 3 in ~9s`.
     pub fn growth_sentence(&self) -> Option<String> {
+        Some(self.growth_phrases()?.join(" and "))
+    }
+
+    /// Returns `grows by 75.0 GiB/min` if the process grows steadily, and `fills GPU 3 in ~9s` if its GPU is full soon.
+    pub fn growth_phrases(&self) -> Option<Vec<String>> {
         if self.expected_growth() < MIN_SHOWN_GROWTH {
             return None;
         }
         let rate =
             format!("grows by {:.1} GiB/min", self.expected_growth() / Bytes::gib(1).0 as f64);
         let free = self.gpu().and_then(|gpu| gpu.memory.free.get());
-        Some(match free.and_then(|free| full_in(free, self.expected_growth())) {
-            Some(time) => {
-                format!("{rate} and fills GPU {} in ~{}", self.gpu_index(), span_text(time))
-            }
-            None => rate,
-        })
+        let time = free.and_then(|free| full_in(free, self.expected_growth()));
+        let fills =
+            time.map(|time| format!("fills GPU {} in ~{}", self.gpu_index(), span_text(time)));
+        Some(std::iter::once(rate).chain(fills).collect())
     }
 
     /// Formats the change in VRAM over the last minute, in GiB: `+73.5`, `0.0`.

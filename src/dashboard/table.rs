@@ -240,6 +240,9 @@ pub struct Placed {
 /// minimum width.
 const OPTIONAL_PRIORITY: u8 = 8;
 
+/// Minimum width of the flexible column in an area that is too narrow for its own minimum.
+const MIN_FLEXIBLE: u16 = 12;
+
 /// Priority number of the sort column, unless its own is smaller. Rows sorted by a hidden column would look unsorted.
 const SORTED_PRIORITY: u8 = 2;
 
@@ -262,13 +265,20 @@ pub fn place<T: ?Sized>(
     let flexible = columns.iter().find(|column| column.align == Align::Rest);
     let comfort = flexible.map_or(0, |column| column.width / 2);
     let mut chosen = vec![false; columns.len()];
-    let mut used = 0;
+    let (mut used, mut narrowed) = (0, None);
     for i in order {
         let need = columns[i].width + u16::from(used > 0);
         let reserve = match priority(i) {
             OPTIONAL_PRIORITY.. => comfort,
             _ => 0,
         };
+        // A flexible column that is the second by importance is better narrow than missing.
+        let left = width.saturating_sub(used + u16::from(used > 0));
+        let is_essential = columns[i].align.is_flexible() && priority(i) <= 1;
+        if used + need > width && is_essential && left >= MIN_FLEXIBLE {
+            (chosen[i], narrowed, used) = (true, Some(left), width);
+            break;
+        }
         if used + need + reserve > width {
             // Stop here, so that a less important column does not fill the gap.
             break;
@@ -286,7 +296,8 @@ pub fn place<T: ?Sized>(
     let mut placed = Vec::new();
     for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
         let flexible = if column.align.is_flexible() { spare - taken } else { 0 };
-        let width = column.width + flexible + wider(i);
+        let narrowed = narrowed.filter(|_| column.align.is_flexible());
+        let width = narrowed.unwrap_or(column.width + flexible + wider(i));
         placed.push(Placed { column: i, x: at, width });
         at += width + 1;
     }

@@ -16,8 +16,11 @@ const MAX_PHASES: usize = 8;
 const MAX_PLACES: usize = 3;
 /// Minimum share of a line that is shown.
 const MIN_SHARE: f64 = 0.05;
-/// Width of the bar of a phase with all samples, in cells.
-const BAR: usize = 24;
+/// Maximum width of the bar of a phase with all samples, in cells, and the width below which there are no bars.
+const MAX_BAR: usize = 24;
+const MIN_BAR: usize = 6;
+/// Width of a share with its error, and a gap: `100 % (±12)  `.
+const SHARE: usize = 13;
 
 /// Returns the answer, the phases as bars, and the lines that ran most often.
 pub fn text(report: &WhyReport<'_>, width: usize) -> String {
@@ -25,7 +28,7 @@ pub fn text(report: &WhyReport<'_>, width: usize) -> String {
     for line in wrapped(&report.answer.text(), width.saturating_sub(2)) {
         let _ = writeln!(out, " {line}");
     }
-    let bars = bars(report.window);
+    let bars = bars(report.window, width.saturating_sub(1), "#");
     if !bars.is_empty() {
         out.push('\n');
     }
@@ -49,16 +52,27 @@ pub fn text(report: &WhyReport<'_>, width: usize) -> String {
     out
 }
 
-/// Returns a bar with its share and error for each phase. Without enough samples for numbers, there are none.
-pub fn bars(window: &PhaseWindow) -> Vec<String> {
+/// Returns the share of each phase with its error, its name, and a bar of this glyph. Without enough samples for
+/// numbers, there are none. Where lines are short, the bar is shorter; next, it and the error are left out.
+pub fn bars(window: &PhaseWindow, width: usize, glyph: &str) -> Vec<String> {
     let samples = window.samples();
     let shown = window.phases.iter().take(MAX_PHASES);
     let names = shown.clone().map(|one| one.phase.label().chars().count()).max().unwrap_or(0);
+    let room = width.checked_sub(SHARE + names);
+    let cells = room.map_or(0, |room| room.saturating_sub(2)).min(MAX_BAR);
     let bar = |one: &PhaseCount| {
         let share = Share::new(one.count, samples);
-        let cells = (share.value() * BAR as f64).round() as usize;
-        let bar = "#".repeat(cells.max(1));
-        format!("{:<names$}  {bar:<BAR$}  {share}", one.phase.label())
+        let (name, percent) = (one.phase.label(), share.value() * 100.0);
+        if room.is_none() {
+            return format!("{percent:>3.0} %  {name}");
+        }
+        let error = format!("(±{:.0})", share.error() * 100.0);
+        let share = format!("{percent:>3.0} % {error}");
+        if cells < MIN_BAR {
+            return format!("{share:<SHARE$}{name}");
+        }
+        let filled = (percent / 100.0 * cells as f64).round() as usize;
+        format!("{share:<SHARE$}{name:<names$}  {}", glyph.repeat(filled.max(1)))
     };
     shown.filter(|_| Share::new(0, samples).is_counted()).map(bar).collect()
 }
@@ -103,7 +117,7 @@ fn unread(report: &WhyReport<'_>) -> Vec<(&'static str, String)> {
     let gpu = match &report.gpu {
         None => Some(("GPU", "the driver lists no GPU for this process".to_owned())),
         Some(gpu) if gpu.sm_active.is_none() => {
-            let why = "the driver reports the active SMs from Hopper on, and not for MIG";
+            let why = "not measured by the driver";
             Some(("SM active", why.to_owned()))
         }
         Some(_) => None,

@@ -104,8 +104,8 @@ actions! {
     NextGpu: Screens, "next_gpu", ["]"], "next GPU", "Show the next GPU, or the next device of a snapshot";
     PreviousGpu: Screens, "previous_gpu", ["["], "previous GPU", "Show the previous GPU";
     Filter: Screens, "filter", ["/", "f4", "\\"], "filter", "Show only matching processes (see FILTER), or matching stacks in a snapshot";
-    FilterUser: Screens, "filter_user", ["u"], "user", "Show only the processes of a user; asks for the name";
-    Signal: Screens, "signal", ["f9", "x"], "signal", "Kill or signal the tagged processes, or the one under the cursor; asks first";
+    FilterUser: Screens, "filter_user", ["u"], "filter user", "Show only the processes of a user; asks for the name";
+    Signal: Screens, "signal", ["f9", "x"], "kill", "Kill or signal the tagged processes, or the one under the cursor; asks first";
     SignalTerm: Screens, "signal_term", ["T"], "send TERM", "Send TERM, which requests termination; asks first";
     SignalKill: Screens, "signal_kill", ["K"], "send KILL", "Send KILL, which terminates immediately; asks first";
     Tag: Screens, "tag", ["space"], "tag", "Tag or untag the process or group under the cursor; in a snapshot, mark the time";

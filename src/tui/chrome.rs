@@ -17,8 +17,9 @@ use super::app::App;
 use super::guide::Guide;
 use super::screen::Screen;
 use super::screens::memory::MemoryScreen;
+use super::screens::{incidents, ranks};
 use super::theme::Role;
-use super::widgets::cells::{put, put_all, put_line, put_line_right, put_right};
+use super::widgets::cells::{put, put_all, put_fitting, put_line, put_line_right, put_right};
 use super::{probe_question, signal_targets};
 use crate::dashboard::dangers::{Danger, dangers};
 use crate::dashboard::emphasis::Emphasis;
@@ -48,25 +49,27 @@ fn clock_span(span: Millis) -> String {
     if h > 0 { format!("{h}:{m:02}:{s:02}") } else { format!("{m}:{s:02}") }
 }
 
-fn replay_text(recording: &Recording) -> String {
+/// Describes the recording and its position. A header of little width has no room for its name.
+fn replay_text(recording: &Recording, width: u16) -> String {
     let position = recording.position;
     let state = match (position.at_end, position.paused) {
-        (true, _) => " at its end".to_owned(),
+        (true, _) => " at end".to_owned(),
         (false, true) => " paused".to_owned(),
         _ if (position.speed - 1.0).abs() < 0.01 && recording.repeats => " repeats".to_owned(),
         _ if (position.speed - 1.0).abs() < 0.01 => String::new(),
         _ => format!(" x{}", position.speed),
     };
     let name = match recording.reason {
-        Some(_) => format!("{} (no GPU here)", recording.name),
-        None => recording.name.clone(),
+        _ if width < 60 => String::new(),
+        Some(_) => format!(" {} (no GPU here)", recording.name),
+        None => format!(" {}", recording.name),
     };
     if position.end == position.start {
-        return format!(" REPLAY {name}{state} ");
+        return format!(" REPLAY{name}{state} ");
     }
     let now = clock_span(position.now.since(position.start));
     let all = clock_span(position.end.since(position.start));
-    format!(" REPLAY {name} {now}/{all}{state} ")
+    format!(" REPLAY{name} {now}/{all}{state} ")
 }
 
 /// Names the key that returns to where a recording was before the user went back: `0 return to 2:03  `.
@@ -102,7 +105,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let clock = theme.clock(app.host.now_time(), " %H:%M:%S ");
     let clock_at = put_line_right(buffer, area, &clock, Role::Text, theme);
     let (text, role) = match &app.host.recording {
-        Some(recording) => (replay_text(recording), Role::Banner),
+        Some(recording) => (replay_text(recording, area.width), Role::Banner),
         None if let Some((words, emphasis)) = app.host.link.as_ref().and_then(link_text) => {
             (words, emphasis.into())
         }
@@ -149,15 +152,10 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         (name.clone(), gpus_text(&app.host.frame))
     });
     let job = job_text(&app.host.frame).unwrap_or_default();
-    let dim = theme.style(Role::Dim);
-    let pieces = [
-        (host.as_str(), theme.style(Role::Title)),
-        ("  ", dim),
-        (gpus.as_str(), theme.style(Role::Text)),
-        ("  ", dim),
-        (job.as_str(), dim),
-    ];
-    put_all(buffer, area.x + 1, area.y, state_at.saturating_sub(1), &pieces);
+    let parts = [(&host, Role::Title), (&gpus, Role::Text), (&job, Role::Dim)];
+    let parts = parts.into_iter().filter(|(text, _)| !text.is_empty());
+    let left = Rect { x: area.x + 1, width: state_at.saturating_sub(area.x + 2), ..area };
+    put_fitting(buffer, left, parts.map(|(text, role)| (text.as_str(), role)), theme);
 }
 
 /// Draws the header of a screen that shows a file instead of a host.
@@ -210,10 +208,16 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
             return Status::Incident(incident);
         }
         (Some(danger), incident) => {
-            let is_of_job = danger.gpu.is_none();
-            let other = incident.map(|_| Action::Incidents);
-            let other = if is_of_job { Some(Action::Ranks) } else { other };
-            return Status::Text(danger.text, danger.emphasis.into(), other);
+            // The key of the screen that is shown would do nothing.
+            let here = screen.def().id;
+            let offers_ranks = danger.gpu.is_none() && here != ranks::DEF.id;
+            let offers_incidents = incident.is_some() && here != incidents::DEF.id;
+            let action = match (offers_ranks, offers_incidents) {
+                (true, _) => Some(Action::Ranks),
+                (false, true) => Some(Action::Incidents),
+                (false, false) => None,
+            };
+            return Status::Text(danger.text, danger.emphasis.into(), action);
         }
         (None, Some(incident)) => return Status::Incident(incident),
         (None, None) => {}
@@ -305,11 +309,11 @@ pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
     add(format!("SM {:>4}", known(totals.sm.map(|sm| format!("{sm:.0}%")))), Role::Text);
     let vram = totals.used.zip(totals.memory);
     let vram = vram.map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all)));
+    // GPUs that share the host's memory have no total: that of RAM follows.
+    let vram = vram.or(totals.used.map(|used| format!("{} GiB", whole_gib(used))));
     add(format!("VRAM {}", known(vram)), Role::Text);
     if let Some(power) = totals.power {
-        let cap =
-            totals.power_cap.map_or_else(String::new, |cap| format!("of {} ", power_number(cap)));
-        add(format!("{} {cap}kW", power_number(power)), Role::Text);
+        add(power_text(power, totals.power_cap), Role::Text);
     }
     if let Some(hottest) = totals.hottest {
         add(format!("max {}C", hottest.0), Role::Text);
@@ -356,9 +360,15 @@ fn whole_gib(size: Bytes) -> String {
     format!("{:>4.decimals$}", size.as_gib())
 }
 
-/// Formats power in kW.
-fn power_number(power: MilliWatts) -> String {
-    format!("{:.1}", f64::from(power.0) / 1e6)
+/// Formats power as `5.1 of 5.6 kW`, or in W if a machine cannot use a kilowatt.
+fn power_text(power: MilliWatts, cap: Option<MilliWatts>) -> String {
+    let is_kilo = power.max(cap.unwrap_or(power)).0 >= 1_000_000;
+    let number = |power: MilliWatts| match is_kilo {
+        true => format!("{:.1}", f64::from(power.0) / 1e6),
+        false => format!("{:>3}", power.0 / 1_000),
+    };
+    let cap = cap.map_or_else(String::new, |cap| format!("of {} ", number(cap)));
+    format!("{} {cap}{}W", number(power), if is_kilo { "k" } else { "" })
 }
 
 /// Minimum width of a truncated incident title. Shorter titles are not informative.
@@ -521,12 +531,19 @@ fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
         }
         Action::Connect => app.host.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
+        Action::Memory => process_under_cursor(screen, app).is_some(),
         // A recording may contain readings, but cannot take another one.
-        Action::Holders if app.host.recording.is_some() => {
+        Action::Holders if screen.holders().is_none() => {
             let process = process_under_cursor(screen, app).map(|row| row.id().key);
-            screen.holders().is_none()
-                && process.is_some_and(|process| app.host.missing_holders(process).is_none())
+            process.is_some_and(|process| app.host.missing_holders(process).is_none())
         }
+        Action::Slow => {
+            let running = process_under_cursor(screen, app).filter(|row| row.ended().is_none());
+            let is_sampled = |row: &ProcessRow| app.host.why.window(row.id().key).is_some();
+            running.is_some_and(|row| app.host.recording.is_none() || is_sampled(row))
+        }
+        // Its key pauses a recording.
+        Action::Tag => app.host.recording.is_none(),
         // Hide these keys during playback: recordings contain no logs, no stack can be read, the incidents are not
         // stored, and there is another pause key.
         Action::Log | Action::Stack | Action::Wrong | Action::Pause => app.host.recording.is_none(),

@@ -117,8 +117,13 @@ impl Help {
         let label = |action| app.ui.keymap.label(action);
         let mut hint = String::new();
         if below > 0 {
-            let (down, page) = (label(Action::Down), label(Action::PageDown));
-            hint = format!(" {below} more below: {down} {page} ");
+            hint = match line.width {
+                ..60 => format!(" {below} more below "),
+                _ => {
+                    let (down, page) = (label(Action::Down), label(Action::PageDown));
+                    format!(" {below} more below: {down} {page} ")
+                }
+            };
         }
         let search = match self.search.text() {
             "" => format!(" {} search ", label(Action::Filter)),
@@ -223,7 +228,7 @@ fn grid(keys: &[HelpLine], width: u16) -> Vec<Pieces> {
     (0..down).map(row).collect()
 }
 
-/// Returns the page with the keys of this screen, followed by its columns or terms if there is room for all of them.
+/// Returns the page with the keys of this screen, followed by its columns or terms.
 fn own_page(app: &App, screen: &dyn Screen, area: Rect) -> Page {
     let (own, _) = actions(app, screen);
     let own = own.into_iter().filter(|def| screen.has_use_for(def.action, app));
@@ -243,9 +248,9 @@ fn own_page(app: &App, screen: &dyn Screen, area: Rect) -> Page {
     };
     let names = terms.iter().map(|term| columns(&term.name)).max().unwrap_or(0) + 1;
     let terms = self::rows(terms, u16::try_from(names).unwrap_or(u16::MAX), inner.width);
-    let free = usize::from(inner.height).saturating_sub(rows.len() + terms.len());
-    if !terms.is_empty() && free > 0 {
-        if free > 1 {
+    if !terms.is_empty() {
+        // One line decides whether the page has to scroll.
+        if rows.len() + 1 + terms.len() != usize::from(inner.height) {
             rows.push(Vec::new());
         }
         rows.push(heading(title));

@@ -51,8 +51,9 @@ type Row = Vec<(String, Role)>;
 /// Column that identifies a row and therefore cannot be hidden.
 const ALWAYS_SHOWN: &str = "PID";
 
-/// Width of menus with descriptions, in columns.
+/// Width of menus with descriptions, and of the menu of columns, in terminal columns.
 const WIDTH: u16 = 76;
+const COLUMNS_WIDTH: u16 = 110;
 
 /// Returns the available sort orders: the default order, then the sortable columns.
 pub fn sort_orders() -> Vec<Option<usize>> {
@@ -248,6 +249,7 @@ impl Menu {
     fn width(&self) -> u16 {
         match self.subject {
             Subject::Sort => 40,
+            Subject::Columns => COLUMNS_WIDTH,
             _ => WIDTH,
         }
     }
@@ -335,7 +337,10 @@ impl Menu {
         } else {
             format!("{} back", app.ui.keymap.label(Action::Back))
         };
-        let hint = format!("{below} {key} {verb}{other}  {leave} ");
+        let hint = |other: &str| format!("{below} {key} {verb}{other}  {leave} ");
+        let hint = Some(hint(&other))
+            .filter(|hint| columns(hint) <= usize::from(inner.width))
+            .unwrap_or_else(|| hint(""));
         let style = theme.style(Role::Key);
         put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
     }

@@ -947,7 +947,7 @@ fn pause(app: &mut App) -> Effect {
 /// else to its start.
 fn go_to_now(app: &mut App) -> Effect {
     if let Some(recording) = &app.host.recording {
-        return match recording.return_time() {
+        return match recording.target_of_return() {
             Some(time) => play(Play::To(time)),
             None => jump(app, Play::Start),
         };

@@ -353,7 +353,7 @@ fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
         .size(40, 120)
         .start();
     terminal.wait_text("REPLAY killed.gpt.zst");
-    terminal.wait_text("at its end");
+    terminal.wait_text("at end");
     terminal.wait_text(&clock);
     terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "7.0")]), "7 GiB");
     // Home jumps to the first second, and 0 returns.

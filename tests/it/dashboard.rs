@@ -173,7 +173,7 @@ fn gpu_problem_is_shown_in_its_row() {
         "power cap",
         "3 ECC uncorrected",
         "row remap failed",
-        "2.0G unattributed",
+        "2.0 GiB unattributed",
         "exclusive process",
         "",
     ];

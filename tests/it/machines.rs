@@ -532,7 +532,7 @@ fn version_1_of_the_memory_call_replaces_version_2() {
         "[[gpu]]\ntotal = \"8 GiB\"\nreserved = 0\nused = \"2 GiB\"\n\
          errors = { memory = \"not_supported\", memory_v1 = \"ok\" }\n",
     );
-    assert_eq!(run(&fake, ["line"]).out, "0 2.0/8G 25% sm 0% 31C ! 2.0G unattributed\n");
+    assert_eq!(run(&fake, ["line"]).out, "0 2.0/8G 25% sm 0% 31C ! 2.0 GiB unattributed\n");
 }
 
 #[test]
@@ -711,7 +711,7 @@ fn performance_metrics_are_read_while_the_screen_of_a_gpu_is_open() {
     // The slow calls for traffic are not made.
     assert_eq!(fake.calls().of("pcie_throughput"), 0);
     terminal.send("]");
-    terminal.wait_text("needs a Hopper GPU or later");
+    terminal.wait_text("not measured by the driver");
     fake.wait_calls("traffic", |calls| calls.on("pcie_throughput", 1) > 0);
     terminal.send("\x1b");
     terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "100")]), "the overview");

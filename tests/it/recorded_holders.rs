@@ -271,7 +271,7 @@ mod by_command {
     fn replay(file: &Path) -> Terminal {
         let replay = Launch::gputop().args(["replay", "--speed", "64"]).args([file]);
         let terminal = replay.size(40, 160).start();
-        terminal.wait_text("at its end");
+        terminal.wait_text("at end");
         terminal
     }
 

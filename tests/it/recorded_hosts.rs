@@ -119,7 +119,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
         |screen| row(screen, "exec-H-one", &["91"]) && row(screen, "exec-H-two", &["92"]),
         "both hosts",
     );
-    terminal.wait_text("at its end");
+    terminal.wait_text("at end");
     // Each host can be opened. Seeking in the list moves both.
     terminal.send("G\r");
     terminal.wait_for(|screen| gpu_shows(screen, "0", &[("SM%", "92")]), "the host");

@@ -331,7 +331,7 @@ mod by_command {
         let replay = |file: &Path| {
             let replay = Launch::gputop().args(["replay", "--speed", "64"]).args([file]);
             let terminal = replay.size(40, 120).start();
-            terminal.wait_text("at its end");
+            terminal.wait_text("at end");
             terminal.send("M");
             terminal
         };

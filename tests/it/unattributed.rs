@@ -61,7 +61,7 @@ fn unclaimed_memory_says_what_is_known() {
         "{sentence}"
     );
     let terminal = dashboard(&fake).size(50, 140).start();
-    terminal.wait_text("5.0G unattributed");
+    terminal.wait_text("5.0 GiB unattributed");
     terminal.send("\r");
     terminal.wait_text("5.00 GiB is not used by any process");
     drop(terminal);

@@ -59,3 +59,21 @@ fn the_default_answer_fits_a_screen() {
     }
     assert!(too_long.is_empty(), "{}", too_long.join("\n"));
 }
+
+#[test]
+fn a_narrow_title_names_the_subject_instead_of_the_id() {
+    let incident = Incident {
+        id: "jax-resource-exhausted".into(),
+        headline: "JAX OUT OF MEMORY".into(),
+        ..Incident::default()
+    };
+    let first = |width| {
+        let style = Style { width, colour: false, height: None };
+        let text = text(std::slice::from_ref(&incident), Detail::Full, &style);
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    assert!(first(60).ends_with("jax-resource-exhausted"), "{}", first(60));
+    assert!(first(38).starts_with("JAX OUT OF MEMORY"), "{}", first(38));
+    assert!(!first(38).contains("jax-"), "{}", first(38));
+    assert!(first(38).chars().count() <= 38, "{}", first(38));
+}

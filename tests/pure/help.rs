@@ -30,7 +30,8 @@ fn the_keys_of_every_screen_fit_on_one_page() {
         for size in [(80, 24), (120, 40), (200, 50)] {
             let text = help_of(&mut app, id, size);
             assert!(text.contains("KEYS") && text.contains("Esc close"), "{id} {size:?}\n{text}");
-            assert!(!text.contains("more below"), "{id} {size:?}\n{text}");
+            // The columns and terms below the keys may need a second page.
+            assert!(text.contains("back or quit"), "{id} {size:?}\n{text}");
         }
     }
     for (width, height) in [(40, 6), (80, 24), (120, 40), (200, 50)] {

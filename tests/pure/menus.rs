@@ -42,6 +42,17 @@ fn letters_in_the_sort_menu_select_the_next_column_with_that_letter() {
 }
 
 #[test]
+fn a_narrow_menu_says_how_to_leave_it() {
+    let mut test_app = test_app();
+    for menu in ["A", "s", "C"] {
+        test_app.send(menu);
+        let text = test_app.text(40, 6);
+        assert!(text.contains("Esc back"), "{menu}: {text}");
+        test_app.send("\x1b");
+    }
+}
+
+#[test]
 fn a_theme_is_shown_under_the_cursor_and_esc_restores_the_previous_one() {
     let mut test_app = test_app();
     let before = test_app.app.ui.theme.colours.clone();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gputop::dashboard::why::report;
-use gputop::export::why::text;
+use gputop::export::why::{bars, text};
 use gputop::tui::app::App;
 use gputop::tui::picture::text_of;
 use gputop::tui::view::View;
@@ -85,7 +85,7 @@ fn the_process_is_sampled_while_its_screen_asks() {
     for part in [
         "Waits for the data loader: 82 % (±11)",
         "2 workers at 97 % CPU each",
-        "####",
+        "82 % (±11)  waits for loader workers  ▇▇▇▇",
         "next(batches)",
     ] {
         assert!(shown.contains(part), "{part}\n{shown}");
@@ -94,6 +94,34 @@ fn the_process_is_sampled_while_its_screen_asks() {
     assert!(!text_of(&drawn(&view, &app, 120, 60)).contains("Why slow"));
     assert_eq!(requests(&mut view, &mut app, KeyCode::Char('b')), [wanted]);
     assert_eq!(requests(&mut view, &mut app, KeyCode::Esc), [None]);
+}
+
+#[test]
+fn the_reason_takes_the_whole_width_at_every_size() {
+    let mut app = app(false, true);
+    let view = view_after_keys(&mut app, "b");
+    let sampled = window(&app, Phase::LoaderWait);
+    take(&mut app, sampled);
+    for (width, height) in [(120, 40), (80, 24), (40, 6), (200, 50)] {
+        let shown = text_of(&drawn(&view, &app, width, height));
+        assert!(shown.contains("\n Waits for the data loader"), "{width}x{height}\n{shown}");
+        let bar = shown.lines().find(|line| line.contains("waits for loader workers"));
+        assert!(height < 10 || bar.is_some_and(|bar| bar.starts_with("  82 % ")), "{shown}");
+    }
+}
+
+#[test]
+fn bars_give_way_to_the_names_of_the_phases() {
+    let app = app(false, true);
+    let sampled = window(&app, Phase::QueueWait);
+    let first = |width| bars(&sampled, width, "#").swap_remove(0);
+    assert_eq!(
+        first(100),
+        format!(" 82 % (±11)  waits for a thread or process  {}", "#".repeat(20))
+    );
+    assert_eq!(first(54), " 82 % (±11)  waits for a thread or process  ########");
+    assert_eq!(first(42), " 82 % (±11)  waits for a thread or process");
+    assert_eq!(first(38), " 82 %  waits for a thread or process");
 }
 
 #[test]

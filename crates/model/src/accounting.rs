@@ -8,7 +8,8 @@
 //! The process list, the memory sizes and the pools are read at slightly different times, so the parts may exceed the
 //! used memory. In that case, the later parts in the order above are reduced, and the split is marked approximate.
 
-use super::gpu::{Gpu, GpuProcess};
+use super::gpu::{Gpu, GpuProcess, Memory};
+use super::host::Host;
 use super::pool::{Pool, Pools};
 use super::process::ProcessKey;
 use super::reading::Reading;
@@ -45,10 +46,22 @@ pub fn account(gpu: &Gpu) -> Option<Accounting> {
 
 /// Splits a GPU's memory into parts. Returns `None` if the driver does not report total and free memory.
 pub fn account_pools(gpu: &Gpu, pools: Option<&Pools>) -> Option<Accounting> {
-    let total = gpu.memory.total.get()?;
-    let free = Bytes(gpu.memory.free.get()?.0.min(total.0));
+    split(gpu, &gpu.memory, pools)
+}
+
+/// Splits the memory of a host into parts, for a GPU that shares it. What no GPU process holds is `unattributed`.
+pub fn account_shared(gpu: &Gpu, host: &Host, pools: Option<&Pools>) -> Option<Accounting> {
+    let total = host.memory_total.get().filter(|_| gpu.memory.is_shared_with_host())?;
+    let free = Bytes(total.0.saturating_sub(host.memory_used.get()?.0));
+    let memory = Memory { total: total.into(), free: free.into(), ..Memory::default() };
+    split(gpu, &memory, pools)
+}
+
+fn split(gpu: &Gpu, memory: &Memory, pools: Option<&Pools>) -> Option<Accounting> {
+    let total = memory.total.get()?;
+    let free = Bytes(memory.free.get()?.0.min(total.0));
     let used = total.0 - free.0;
-    let driver = gpu.memory.reserved.get().unwrap_or_default().0.min(used);
+    let driver = memory.reserved.get().unwrap_or_default().0.min(used);
     let list = gpu.processes.value();
     let claims = Claims::of(gpu, list.map_or(&[], Vec::as_slice), pools);
     let mut left = used - driver;

@@ -466,7 +466,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("pcie_replays", "PCIe replays", Links, WhileShown, traffic!(Count, pcie_replays)),
     figure("nvlink_tx", "NVLink sent", Links, WhileShown, traffic!(Rate, nvlink_tx)),
     figure("nvlink_rx", "NVLink received", Links, WhileShown, traffic!(Rate, nvlink_rx)),
-    figure("energy", "energy", Links, WhileShown, traffic!(Energy, energy)),
+    figure("energy", "energy", Power, WhileShown, traffic!(Energy, energy)),
 
     figure("ecc", "ECC", Errors, Slow, gpu!(Switch, ecc.enabled)).dcgm("DCGM_FI_DEV_ECC_CURRENT")
         .nvidia_smi(&["ecc.mode.current"]),

@@ -178,10 +178,16 @@ impl Agent {
                 self.follow_candidates();
             }
             Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),
-            Section::Exit(ExitReport::Unwatched(count)) => self.feed.push(Update::Notice(format!(
-                "open-file limit {} reached: gputop may notice the exits of {count} processes up to 2 s late (see `gputop doctor`)",
-                limit().now
-            ))),
+            Section::Exit(ExitReport::Unwatched(count)) => {
+                let exits = match count {
+                    1 => "exit of one process".to_owned(),
+                    count => format!("exits of {count} processes"),
+                };
+                self.feed.push(Update::Notice(format!(
+                    "open-file limit {} reached: gputop may notice the {exits} up to 2 s late (see `gputop doctor`)",
+                    limit().now
+                )));
+            }
             Section::Exit(ExitReport::LogClosed(why)) => self.log = Err(why),
             Section::Xid(gpu, number) => self.take_xid(gpu, number),
             Section::Request(request) => self.serve(request),

@@ -287,7 +287,7 @@ impl WatcherThread {
                 // Leave the exit of this process to the process table, which detects it through the process's open stat
                 // file.
                 Err(error) => {
-                    unwatched += 1;
+                    unwatched += usize::from(is_limit(&error));
                     tracing::debug!(pid = process.pid.0, %error, "not watched");
                 }
             }
@@ -429,6 +429,14 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
         Ok(start) => Ok((start == process.start).then_some(pidfd)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Returns true if a limit on open files is the cause of the error. The number of a thread, for example, is another.
+fn is_limit(error: &io::Error) -> bool {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(errno) => matches!(errno, Errno::EMFILE | Errno::ENFILE),
+        None => error.kind() == io::ErrorKind::Other,
     }
 }
 

@@ -145,6 +145,17 @@ fn reports_simultaneous_exits_once_each() {
 }
 
 #[test]
+fn the_number_of_a_thread_is_not_a_lack_of_open_files() {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
+    let numbers = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    let thread = numbers.into_iter().find(|number: &u32| *number != std::process::id());
+    let key = ProcessKey { pid: ModelPid(thread.expect("a thread")), ..ProcessKey::default() };
+    let error = open(Path::new("/proc"), key).expect_err("no process");
+    assert!(!is_limit(&error), "{error}");
+    assert!(is_limit(&io::Error::from_raw_os_error(Errno::EMFILE as i32)));
+}
+
+#[test]
 fn does_not_mistake_a_process_that_reused_the_pid() {
     let (watcher, reports) = start();
     let mut stranger = Victim::sh("read x; exit 5");

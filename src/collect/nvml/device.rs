@@ -594,7 +594,7 @@ const MAX_NVLINK: BytesPerSecond = BytesPerSecond(20_000_000_000_000);
 
 /// Reads the values that are shown only while the screen of a GPU without GPM is open.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<NvlinkCounters>) -> Traffic {
-    let no_gpm = || Reading::missing(Reason::Unsupported, "needs a Hopper GPU or later");
+    let no_gpm = || Reading::missing(Reason::Unsupported, "not measured by the driver");
     // The driver counts 1000 bytes as a KB here (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         let rate = reading(device.pcie_throughput(counter));

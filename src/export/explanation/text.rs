@@ -199,21 +199,27 @@ pub(super) fn label(
 /// Formats an explanation's first line: `OUT OF MEMORY  GPU 0  train.py 418        oom-fragmentation`.
 fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut left = incident.headline.clone();
+    // A narrow line has no room for the ID: the subject says more.
+    let id = match left.len() + 2 + incident.id.len() {
+        needed if needed <= width => incident.id.as_str(),
+        _ => "",
+    };
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
         // Omit parts that do not fit before the right-aligned ID. The same values are available in the incident's
         // fields.
-        if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
+        let tail = if id.is_empty() { 0 } else { 2 + id.len() };
+        if left.len() + 2 + part.len() + tail <= width {
             left = format!("{left}  {part}");
         }
     }
-    let gap = width.saturating_sub(left.len() + incident.id.len()).max(2);
+    let gap = if id.is_empty() { 0 } else { width.saturating_sub(left.len() + id.len()).max(2) };
     let tail = left[incident.headline.len()..].to_owned() + &" ".repeat(gap);
     StyledLine(vec![
         (Tone::Head(incident.severity), incident.headline.clone()),
         (Tone::Plain, tail),
-        (Tone::Dim, incident.id.clone()),
+        (Tone::Dim, id.to_owned()),
     ])
 }
 

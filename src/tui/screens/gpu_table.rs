@@ -5,12 +5,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, NOTE};
-use crate::dashboard::memory_parts::{self, amounts};
+use crate::dashboard::memory_parts::{self, MemoryPart, amounts};
 use crate::dashboard::pools;
 use crate::dashboard::table::ColumnChoice;
+use crate::export::text_width::columns;
 use crate::tui::app::App;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
+use crate::tui::widgets::cells::put;
 use crate::tui::widgets::table::{View, draw, placed};
 
 /// Returns the parts of a memory bar, in drawing order. `pooled` is true if any bar on the screen shows pools.
@@ -35,20 +37,51 @@ pub fn draw_gpus(
     // Notes are long on machines with trouble. The column is as wide as there is room, so that its place is always the same.
     let note = GPU_COLUMNS.iter().position(|column| column.title == NOTE);
     let widened = note.map(|at| (at, GPU_COLUMNS[at].width + area.width.saturating_sub(80) / 2));
-    let columns = ColumnChoice { widened, ..ColumnChoice::default() };
-    let view = View { cursor, columns, ..View::default() };
+    let choice = ColumnChoice { widened, ..ColumnChoice::default() };
+    let view = View { cursor, columns: choice, ..View::default() };
     let cell = |column: &_, row: &GpuRow| row.cell(column, &theme.zone);
     draw(&GPU_COLUMNS, rows, cell, &view, area, buffer, theme);
     for placed in placed(&GPU_COLUMNS, &view.columns, area) {
         if GPU_COLUMNS[placed.column].title != BAR {
             continue;
         }
+        draw_legend(Rect::new(placed.x, area.y, placed.width, 1), app, buffer);
         for (y, row) in (area.y + 1..area.bottom()).zip(rows) {
             if let Some(split) = row.split() {
                 draw_bar(row, &split, Rect::new(placed.x, y, placed.width, 1), app, buffer);
             }
         }
     }
+}
+
+/// Parts of a memory bar that its heading names, the most important first.
+const LEGEND: [(MemoryPart, &str); 4] = [
+    (MemoryPart::Allocated, "alloc"),
+    (MemoryPart::Idle, "idle"),
+    (MemoryPart::Other, "other"),
+    (MemoryPart::Driver, "driver"),
+];
+
+/// Names the parts of the bars beside their heading, as far as there is room: in the colours of the parts, or with their
+/// glyphs if only shades tell them apart. Bars without pools have one part to speak of.
+fn draw_legend(heading: Rect, app: &App, buffer: &mut Buffer) {
+    let theme = &app.ui.theme;
+    if !pools::any(&app.host.frame) {
+        return;
+    }
+    let mut x = heading.x + width(BAR) + 2;
+    for (part, word) in LEGEND {
+        let shade = if theme.has_solid_charts() { "" } else { theme.memory_glyph(part) };
+        let text = format!("{shade}{word}");
+        if x + width(&text) > heading.right() {
+            break;
+        }
+        x += put(buffer, x, heading.y, &text, heading.width, theme.style(part.into())) + 1;
+    }
+}
+
+fn width(text: &str) -> u16 {
+    u16::try_from(columns(text)).unwrap_or(u16::MAX)
 }
 
 fn draw_bar(row: &GpuRow, split: &Accounting, cell: Rect, app: &App, buffer: &mut Buffer) {

@@ -26,9 +26,11 @@ use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::area::{margin, row, split_left};
 use crate::tui::widgets::bar::{self, Part};
-use crate::tui::widgets::cells::{put_all, put_line, put_line_right, put_lines, wrap_words};
+use crate::tui::widgets::cells::{
+    put_all, put_fitting, put_line, put_line_right, put_lines, wrap_words,
+};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "holders",
@@ -112,6 +114,7 @@ impl HoldersScreen {
         let sentences = reading.map_or(0, |reading| sentences(reading, app, width).len());
         let sentences = u16::try_from(sentences).unwrap_or(u16::MAX);
         let (legend, max_sentences) = match area.height {
+            _ if bar == 0 => (0, area.height),
             _ if is_small => (0, 1),
             0..16 => (1, 2),
             _ => (1, area.height / 3),
@@ -133,21 +136,18 @@ impl HoldersScreen {
         let holders = self.reading(app).and_then(ProcessReading::holders);
         let age = holders.map(|holders| app.host.frame.mono.since(holders.at));
         let name = program(self.subject, app);
-        let allocated = holders
-            .map_or_else(String::new, |holders| format!("  {} allocated", holders.allocated));
+        let title = format!("{TITLE}{name}");
+        let allocated = holders.map(|holders| format!("{} allocated", holders.allocated));
+        let allocated = allocated.unwrap_or_default();
         let age = age.map(|age| format!("{} ago", span_text(age))).unwrap_or_default();
         let state = holders.map(|holders| format!("{}, {age}", state_text(holders)));
-        let needed = |state: &String| {
-            columns(TITLE) + columns(&name) + columns(&allocated) + 2 + columns(state)
-        };
+        let needed =
+            |state: &String| columns(&title) + 2 + columns(&allocated) + 2 + columns(state);
         let state = state.filter(|state| needed(state) <= usize::from(area.width)).unwrap_or(age);
         let right = put_line_right(buffer, area, &state, Role::Dim, theme);
-        let pieces = [
-            (TITLE, theme.style(Role::Title)),
-            (name.as_str(), theme.style(Role::Title)),
-            (allocated.as_str(), theme.style(Role::Text)),
-        ];
-        put_all(buffer, area.x, area.y, right.saturating_sub(1), &pieces);
+        let [left, _] = split_left(area, right.saturating_sub(area.x + 1));
+        let parts = [(title.as_str(), Role::Title), (allocated.as_str(), Role::Text)];
+        put_fitting(buffer, left, parts, theme);
     }
 }
 

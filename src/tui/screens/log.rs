@@ -239,6 +239,15 @@ impl Screen for LogScreen {
         app.host.processes.all_rows.iter().find(|row| row.id().key == self.id.key)
     }
 
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        match action {
+            Action::Watch => app.host.permissions.watches.is_ok(),
+            Action::NextError | Action::PreviousError => !self.errors().is_empty(),
+            Action::Last | Action::PageUp => !self.text().is_empty(),
+            _ => true,
+        }
+    }
+
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Back,

@@ -456,6 +456,7 @@ impl Screen for Overview {
             Action::Ranks,
             Action::Holders,
             Action::Memory,
+            Action::Slow,
             Action::Why,
             Action::Incidents,
             Action::Filter,

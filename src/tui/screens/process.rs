@@ -10,7 +10,7 @@ use gputop_model::history::{GpuMetric, ProcessMetric, Series, SeriesKey};
 use gputop_model::incident::Incident;
 use gputop_model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use gputop_model::protocol::Request;
-use gputop_model::reading::{Missing, Reading};
+use gputop_model::reading::{Missing, Reading, Reason};
 use gputop_model::reported_pool::{PoolSource, ReportedPool};
 use gputop_model::units::{Bytes, GpuUuid, Mono, Percent, UnixMillis};
 use ratatui::buffer::Buffer;
@@ -23,10 +23,10 @@ use crate::dashboard::why;
 use crate::export::why::{bars, notes, places};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::screen::{Effect, Screen, ScreenDef};
+use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
-use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
+use crate::tui::widgets::cells::{put_fitting, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
 use crate::tui::widgets::timeline::Timeline;
@@ -78,19 +78,19 @@ impl ProcessScreen {
 
     /// Returns the process's rows, one for each of its GPUs.
     fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
-        app.host.processes.all_rows.iter().filter(|row| row.id().key == self.id.key).collect()
+        rows_of(app, self.id.key)
     }
 
     fn detail<'a>(&self, app: &'a App) -> Option<&'a Result<ProcessDetail, Missing>> {
         app.host.detail.as_ref().filter(|(key, _)| *key == self.id.key).map(|(_, detail)| &**detail)
     }
 
-    fn facts(&self, app: &App) -> Vec<Fact> {
+    fn facts(&self, app: &App, width: u16) -> Vec<Fact> {
         let theme = &app.ui.theme;
         let rows = self.rows(app);
         let mut list = Vec::new();
         if self.is_sampling {
-            list.extend(why_facts(app, self.id.key));
+            list.extend(why_facts(app, self.id.key, width));
         }
         list.extend(gpu_facts(&rows, app.host.hello.reduced, theme));
         for stack in app.host.stacks(self.id.key) {
@@ -118,32 +118,48 @@ impl ProcessScreen {
         list
     }
 
-    /// Returns the charts of the process on each of its GPUs, and of its host memory.
-    fn timelines<'a>(&self, app: &'a App) -> Timelines<'a> {
-        let rows = self.rows(app);
-        let mut charts = Vec::new();
-        let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
-        uuids.extend(
-            rows.iter().filter_map(|row| row.ended()).flat_map(|ended| ended.exit.gpus.clone()),
-        );
-        uuids.dedup();
-        for uuid in uuids {
-            let gpu = app.host.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
-            let total = gpu.and_then(|gpu| app.host.chart_memory(gpu));
-            let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
-            let series = app.host.history.series(&SeriesKey::Vram(self.id.key, uuid.clone()));
-            charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
-            let sm = SeriesKey::Gpu(uuid, GpuMetric::Sm);
-            charts.push(Timeline::percent(format!("SM of {name}"), app.host.history.series(&sm)));
+    /// Returns the lines below the charts.
+    fn lines(&self, app: &App, area: Rect) -> Vec<Fact> {
+        let width = margin(area).width;
+        let mut facts = self.facts(app, width);
+        // A heading would take one of a few lines.
+        if is_small(area) && matches!(facts.first(), Some(Fact::Heading(_))) {
+            facts.remove(0);
         }
-        let rss = app.host.history.series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
-        charts.push(Timeline::bytes("host memory (RSS)", rss, rss.and_then(scale)));
-        let ended = self.exited_at(app);
-        Timelines {
-            charts,
-            marks: marks::of_process(app, self.id.key, ended),
-            axis: app.host.time_axis(ended),
-        }
+        facts::lines(&facts, width)
+    }
+}
+
+/// Returns the rows of a process, one for each of its GPUs.
+fn rows_of(app: &App, process: ProcessKey) -> Vec<&ProcessRow> {
+    app.host.processes.all_rows.iter().filter(|row| row.id().key == process).collect()
+}
+
+/// Returns the charts of the process on each of its GPUs, and of its host memory.
+pub(super) fn timelines(app: &App, process: ProcessKey) -> Timelines<'_> {
+    let rows = rows_of(app, process);
+    let mut charts = Vec::new();
+    let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
+    uuids.extend(
+        rows.iter().filter_map(|row| row.ended()).flat_map(|ended| ended.exit.gpus.clone()),
+    );
+    uuids.dedup();
+    for uuid in uuids {
+        let gpu = app.host.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
+        let total = gpu.and_then(|gpu| app.host.chart_memory(gpu));
+        let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
+        let series = app.host.history.series(&SeriesKey::Vram(process, uuid.clone()));
+        charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
+        let sm = SeriesKey::Gpu(uuid, GpuMetric::Sm);
+        charts.push(Timeline::percent(format!("SM of {name}"), app.host.history.series(&sm)));
+    }
+    let rss = app.host.history.series(&SeriesKey::Process(process, ProcessMetric::Rss));
+    charts.push(Timeline::bytes("host memory (RSS)", rss, rss.and_then(scale)));
+    let ended = rows.iter().find_map(|row| Some(row.ended()?.mono));
+    Timelines {
+        charts,
+        marks: marks::of_process(app, process, ended),
+        axis: app.host.time_axis(ended),
     }
 }
 
@@ -273,7 +289,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         list.push(Fact::reading("OOM killer", &exit.oom.killed, "kernel", theme, killed));
     }
     if let Some(evidence) = &exit.oom.evidence {
-        list.push(Fact::Prose("", evidence.text().to_owned()));
+        list.push(Fact::Text(evidence.text().to_owned(), Role::Text));
     }
     list
 }
@@ -286,7 +302,7 @@ fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
         Fact::Blank,
         Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),
         Fact::Value("error", headline, Role::of_severity(incident.severity), ""),
-        Fact::Prose("", incident.title.clone()),
+        Fact::Text(incident.title.clone(), Role::Text),
     ]
 }
 
@@ -300,14 +316,16 @@ fn context_text(kind: ContextKind) -> &'static str {
 }
 
 /// Returns why the process is slow, with the phases as bars and the lines that ran most often.
-fn why_facts(app: &App, process: ProcessKey) -> Vec<Fact> {
+fn why_facts(app: &App, process: ProcessKey, width: u16) -> Vec<Fact> {
     let mut list = vec![Fact::Heading("Why slow".into())];
-    let dim = |text: String| Fact::Value("", text, Role::Dim, "");
+    let bar = app.ui.theme.glyphs.levels[7];
+    let text = |text: String| Fact::Text(text, Role::Text);
+    let dim = |text: String| Fact::Text(text, Role::Dim);
     match why::report(&app.host, process) {
         Some(Ok(report)) => {
-            list.push(Fact::Prose("", report.answer.text()));
-            list.extend(bars(report.window).into_iter().map(|bar| Fact::Long("", bar)));
-            list.extend(places(report.window).into_iter().map(|place| Fact::Long("", place)));
+            list.push(text(report.answer.text()));
+            list.extend(bars(report.window, width.into(), bar).into_iter().map(text));
+            list.extend(places(report.window).into_iter().map(text));
             list.extend(notes(&report).into_iter().map(dim));
         }
         Some(Err(missing)) => list.push(dim(format!("{} {missing}", app.ui.theme.glyphs.absent))),
@@ -358,14 +376,25 @@ fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
         list.push(Fact::reading("RSS", &process.rss, source, theme, rss));
     }
     let rank = |name, rank| Fact::reading(name, rank, "environment", theme, u32::to_string);
-    list.push(rank("rank", &process.rank));
-    list.push(rank("local rank", &process.local_rank));
-    list.push(text("job", &process.job));
-    list.extend(container_facts(process, theme));
+    // A program without a launcher or a container has nothing to say here.
+    if !is_none(&process.rank) {
+        list.extend([rank("rank", &process.rank), rank("local rank", &process.local_rank)]);
+    }
+    if !is_none(&process.job) {
+        list.push(text("job", &process.job));
+    }
+    if !is_none(&process.container) {
+        list.extend(container_facts(process, theme));
+    }
     if let Reading::Value(command) = &process.command {
         list.push(Fact::Long("command", command.clone()));
     }
     list
+}
+
+/// Returns true if there is no value, although everything about the process could be read.
+fn is_none<T>(reading: &Reading<T>) -> bool {
+    reading.why().is_some_and(|why| why.reason == Reason::Unsupported)
 }
 
 /// Returns the container's name and runtime, and its ID if it differs from the name.
@@ -439,52 +468,46 @@ fn environment_facts(environment: &Reading<Vec<Variable>>, theme: &Theme) -> Vec
     list
 }
 
+/// Draws the title `train.py  1097  grows by 8 GiB/min  60.3 GiB on GPU 0`, with the most important parts first.
 fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
-    let pid = key.pid.to_string();
     let facts = rows.iter().find_map(|row| row.facts());
     let name = rows.first().map(|row| row.program()).unwrap_or_default();
-    let user = facts.and_then(|f| f.user.value()).map_or("", String::as_str);
-    let rank =
-        facts.and_then(|f| f.rank.get()).map_or(String::new(), |rank| format!("  rank {rank}"));
     let size = |vram: Bytes| {
         if vram < Bytes::mib(52) { vram.to_string() } else { format!("{} GiB", gib(vram)) }
     };
-    let vram: Vec<String> = rows
+    let vram = rows
         .iter()
-        .filter_map(|row| Some(format!("{} on GPU {}", size(row.vram().get()?), row.gpu_label()?)))
-        .collect();
-    let age = rows.iter().find_map(|row| row.shown_age()).map_or(String::new(), span_text);
+        .filter_map(|row| Some(format!("{} on GPU {}", size(row.vram().get()?), row.gpu_label()?)));
+    let vram = vram.collect::<Vec<_>>().join(", ");
     let ended = rows.iter().find_map(|row| row.ended());
-    let ended = ended.map(|e| format!("  {}", e.words(&theme.zone, "%H:%M:%S")));
-    let vram = if ended.is_some() { format!("peak {}", vram.join(", ")) } else { vram.join(", ") };
-    let dim = theme.style(Role::Dim);
-    let mut pieces = vec![
-        (name.as_str(), theme.style(Role::Title)),
-        ("  ", dim),
-        (pid.as_str(), theme.style(Role::Title)),
-        ("  ", dim),
-        (user, dim),
-        (rank.as_str(), theme.style(Role::Text)),
-        ("  ", dim),
-        (vram.as_str(), theme.style(Role::Processes)),
-        ("  ", dim),
-        (age.as_str(), dim),
-    ];
-    let concern = ended.or_else(|| Some(format!("  {}", concern(rows)?)));
-    if let Some(concern) = &concern {
-        pieces.push((concern, theme.style(Role::Warn)));
-    }
-    put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+    let peak = if ended.is_some() { "peak " } else { "" };
+    let vram = (!vram.is_empty()).then(|| format!("{peak}{vram}"));
+    let concerns = match ended {
+        Some(ended) => vec![ended.words(&theme.zone, "%H:%M:%S")],
+        None => concerns(rows),
+    };
+    let rank = facts.and_then(|facts| facts.rank.get()).map(|rank| format!("rank {rank}"));
+    let user = facts.and_then(|facts| facts.user.value().cloned());
+    let age = rows.iter().find_map(|row| row.shown_age()).map(span_text);
+    let pid = key.pid.to_string();
+    let concerns = concerns.iter().map(|concern| (concern.as_str(), Role::Warn));
+    let others = [(vram, Role::Processes), (rank, Role::Text), (user, Role::Dim), (age, Role::Dim)];
+    let others = others.iter().filter_map(|(text, role)| Some((text.as_deref()?, *role)));
+    let name = [(name.as_str(), Role::Title), (pid.as_str(), Role::Title)];
+    put_fitting(buffer, margin(area), name.into_iter().chain(concerns).chain(others), theme);
 }
 
-/// Returns what matters about a running process: its growth, its memory cache, or that it does not use its GPU.
-fn concern(rows: &[&ProcessRow]) -> Option<String> {
-    let growth = rows.iter().find_map(|row| row.growth_sentence());
+/// Returns what matters about a running process, the most urgent first: its growth, its memory cache, or that it does not
+/// use its GPU.
+fn concerns(rows: &[&ProcessRow]) -> Vec<String> {
+    if let Some(growth) = rows.iter().find_map(|row| row.growth_phrases()) {
+        return growth.into_iter().rev().collect();
+    }
     let warning = || rows.iter().find_map(|row| row.warning()).map(|kind| kind.word().to_owned());
     let unused = || rows.iter().find_map(|row| row.unused_for());
     let unused = || unused().map(|time| format!("has not used its GPU for {}", span_text(time)));
-    growth.or_else(warning).or_else(unused)
+    warning().or_else(unused).into_iter().collect()
 }
 
 /// Returns the areas of the facts and of the line that counts further ones, which is empty if all lines fit.
@@ -510,9 +533,9 @@ impl Screen for ProcessScreen {
         draw_title(&rows, self.id.key, app, area, buffer);
         let [_, chart, area] = areas(area);
         if !chart.is_empty() {
-            self.timelines(app).draw(margin(chart), buffer, &app.ui.theme);
+            timelines(app, self.id.key).draw(margin(chart), buffer, &app.ui.theme);
         }
-        let lines = facts::lines(&self.facts(app), margin(area).width);
+        let lines = self.lines(app, area);
         let [area, hint] = facts_areas(area, lines.len());
         let first = self.scroll.first(lines.len(), usize::from(area.height));
         let look = (&app.ui.theme, app.ui.shows_sources);
@@ -536,7 +559,7 @@ impl Screen for ProcessScreen {
             return Effect::Done;
         }
         let [_, _, area] = areas(body);
-        let count = facts::lines(&self.facts(app), margin(area).width).len();
+        let count = self.lines(app, area).len();
         let [area, _] = facts_areas(area, count);
         self.scroll.act(action, count, usize::from(area.height))
     }
@@ -557,7 +580,7 @@ impl Screen for ProcessScreen {
 
     fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
         let [_, charts, _] = areas(body);
-        self.timelines(app).plots(margin(charts))
+        timelines(app, self.id.key).plots(margin(charts))
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {
@@ -572,7 +595,6 @@ impl Screen for ProcessScreen {
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         match action {
             Action::Why => app.host.incident_of(self.id.key).is_some(),
-            Action::Slow => self.exited_at(app).is_none(),
             _ => true,
         }
     }

@@ -3,7 +3,6 @@
 
 use gputop_allocator::fits::stuck;
 use gputop_allocator::warnings::Note;
-use gputop_model::accounting::{Accounting, account_pools};
 use gputop_model::gpu::Gpu;
 use gputop_model::history::{GpuMetric, SeriesKey};
 use gputop_model::units::Bytes;
@@ -14,7 +13,7 @@ use super::gpu_table::parts;
 use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::fleet::gpus_text;
 use crate::dashboard::gpu_columns::{notes, share, why_no_gpus};
-use crate::dashboard::memory_parts::has_pools;
+use crate::dashboard::memory_parts::{has_pools, split_of};
 use crate::dashboard::pools;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::sizes::gib;
@@ -84,11 +83,11 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     let is_unresponsive = gpu.health.state.is_failure();
     let role = if is_unresponsive { Role::Bad } else { Role::Text };
     let used = put(buffer, area.x, area.y, label, area.width, theme.style(role)) + 1;
-    let Some(split) = split_of(app, gpu) else {
+    let Some(split) = split_of(gpu, &app.host.frame) else {
         put(buffer, area.x + used, area.y, theme.glyphs.absent, area.width, theme.style(Role::Dim));
         return;
     };
-    let share = share(&gpu.memory);
+    let share = share(&gpu.memory, app.host.chart_memory(gpu));
     let (right, role) = if is_unresponsive {
         (" !".into(), role)
     } else {
@@ -113,7 +112,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let sm = gpu.sm.get().map_or(absent.into(), |p| format!("{:.0}%", p.0));
     let watts = gpu.power.get().map_or(absent.into(), |w| format!("{}", w.0 / 1_000));
     let clock = theme.clock(app.host.frame.time, " %H:%M:%S");
-    let (used, total) = (size(gpu.memory.taken()), size(gpu.memory.total.get()));
+    let (used, total) = (size(gpu.memory.taken()), size(app.host.chart_memory(gpu)));
     let source = if app.host.recording.is_some() { "REPLAY " } else { "" };
     let parts = [format!("{source}{used} of {total} GiB"), format!("SM {sm}"), format!("{watts}W")];
     let style = theme.style(Role::Text);
@@ -137,10 +136,6 @@ fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
         .min_by_key(|note| note.kind)
 }
 
-fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
-    account_pools(gpu, app.host.frame.pools.as_ref())
-}
-
 /// Describes the GPU's memory: the allocator's values if the GPU has a single process, or the parts of its total memory
 /// otherwise. Begins with the largest request that fits if `with_fits`.
 fn memory_text(app: &App, gpu: &Gpu, with_fits: bool, width: u16) -> String {
@@ -151,7 +146,7 @@ fn memory_text(app: &App, gpu: &Gpu, with_fits: bool, width: u16) -> String {
         let [allocated, idle, rest] = parts;
         return join_fitting(&[unit, fits, allocated, idle, rest], width);
     }
-    match split_of(app, gpu) {
+    match split_of(gpu, &app.host.frame) {
         Some(split) if has_pools(&split) => {
             let other = split.total.0 - split.allocated.0 - split.idle.0 - split.free.0;
             let parts = [

@@ -23,13 +23,20 @@ pub fn join_fitting(parts: &[String], width: u16) -> String {
     line
 }
 
-/// Wraps text at word boundaries.
+/// Wraps text at word boundaries. A number and its unit stay together. Text that fits keeps its spaces.
 pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
+    if columns(text) <= width {
+        return vec![text.to_owned()];
+    }
+    let is_unit =
+        |word: &&str| ["%", "GiB", "MiB"].contains(&word.trim_end_matches(['.', ',', ';', ':']));
     let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    let mut words = text.split(' ').peekable();
+    while let Some(word) = words.next() {
+        let unit = words.peek().filter(|next| is_unit(next)).map_or(0, |unit| 1 + unit.len());
         let last = lines.len() - 1;
-        if !lines[last].is_empty() && lines[last].chars().count() + 1 + word.chars().count() > width
-        {
+        let used = lines[last].chars().count() + 1 + word.chars().count() + unit;
+        if !lines[last].is_empty() && used > width {
             lines.push(word.to_owned());
         } else {
             if !lines[last].is_empty() {
@@ -98,6 +105,24 @@ pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str,
         at += put(buffer, at, y, text, right.saturating_sub(at), *style);
     }
     at
+}
+
+/// Writes parts with two columns between them, up to the first part that does not fit. The first part is cut.
+pub fn put_fitting<'p>(
+    buffer: &mut Buffer,
+    area: Rect,
+    parts: impl IntoIterator<Item = (&'p str, Role)>,
+    theme: &Theme,
+) {
+    let mut at = area.x;
+    for (text, role) in parts {
+        let left = usize::from(area.right().saturating_sub(at));
+        if at > area.x && columns(text) > left {
+            break;
+        }
+        let text = fit(text, left, theme.glyphs.ellipsis);
+        at += put(buffer, at, area.y, &text, area.width, theme.style(role)) + 2;
+    }
 }
 
 /// Writes text that ends at `right`. Returns the text's first column.

@@ -14,12 +14,12 @@ use crate::tui::theme::{Role, Theme};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
     Heading(String),
-    /// A fact: name, text, role of the text, and source (`NVML 10 s`).
+    /// A fact: name, text (wrapped between words), role of the text, and source (`NVML 10 s`).
     Value(&'static str, String, Role, &'static str),
-    /// Long text, such as a command line, wrapped at any character.
+    /// Long text, such as a command line, wrapped at any character. Without a name, it is as wide as the list.
     Long(&'static str, String),
-    /// Sentences, wrapped between words.
-    Prose(&'static str, String),
+    /// A paragraph as wide as the list, wrapped between words.
+    Text(String, Role),
     Blank,
 }
 
@@ -42,21 +42,41 @@ impl Fact {
 
 const NAME_WIDTH: u16 = 22;
 
-/// Returns the lines of `facts` for a width. Long text is wrapped; every other fact takes one line.
+/// Returns the width of the names in lines of this width.
+fn name_width(width: u16) -> u16 {
+    NAME_WIDTH.min(width * 9 / 20)
+}
+
+/// Returns the lines of `facts` for a width. Text that does not fit is wrapped.
 pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
-    let room = usize::from(width.saturating_sub(NAME_WIDTH)).max(10);
+    let room = usize::from(width - name_width(width)).max(10);
+    let width = usize::from(width).max(10);
     let mut lines = Vec::new();
     for fact in facts {
-        let (name, wrapped) = match fact {
-            Fact::Long(name, text) => (*name, wrap(text, room)),
-            Fact::Prose(name, text) => (*name, wrap_words(text, room)),
-            other => {
-                lines.push(other.clone());
+        let (name, wrapped, role, source) = match fact {
+            Fact::Long("", text) => {
+                lines
+                    .extend(wrap(text, width).into_iter().map(|line| Fact::Text(line, Role::Text)));
+                continue;
+            }
+            Fact::Text(text, role) => {
+                lines.extend(
+                    wrap_words(text, width).into_iter().map(|line| Fact::Text(line, *role)),
+                );
+                continue;
+            }
+            Fact::Long(name, text) => (*name, wrap(text, room), Role::Text, ""),
+            Fact::Value(name, text, role, source) => {
+                (*name, wrap_words(text, room), *role, *source)
+            }
+            Fact::Heading(_) | Fact::Blank => {
+                lines.push(fact.clone());
                 continue;
             }
         };
-        let wrapped = std::iter::once(name).chain(std::iter::repeat("")).zip(wrapped);
-        lines.extend(wrapped.map(|(name, line)| Fact::Value(name, line, Role::Text, "")));
+        let firsts = std::iter::once((name, source)).chain(std::iter::repeat(("", "")));
+        let wrapped = firsts.zip(wrapped);
+        lines.extend(wrapped.map(|((name, source), line)| Fact::Value(name, line, role, source)));
     }
     lines
 }
@@ -118,8 +138,9 @@ pub fn capacity(area: Rect, min_width: u16) -> usize {
 fn draw_line(line: &Fact, row: Rect, shows_sources: bool, buffer: &mut Buffer, theme: &Theme) {
     match line {
         Fact::Heading(text) => put_line(buffer, row, text, Role::Title, theme),
+        Fact::Text(text, role) => put_line(buffer, row, text, *role, theme),
         Fact::Value(name, text, role, source) => {
-            let [label, value] = split_left(row, NAME_WIDTH.min(row.width / 2));
+            let [label, value] = split_left(row, name_width(row.width));
             let [label, _] = split_right(label, 1);
             put_line(buffer, label, name, Role::Dim, theme);
             put_line(buffer, value, text, *role, theme);
@@ -128,6 +149,6 @@ fn draw_line(line: &Fact, row: Rect, shows_sources: bool, buffer: &mut Buffer, t
                 put_line_right(buffer, value, source, Role::Dim, theme);
             }
         }
-        Fact::Long(..) | Fact::Prose(..) | Fact::Blank => {}
+        Fact::Long(..) | Fact::Blank => {}
     }
 }

@@ -444,3 +444,16 @@ fn notes_are_short() {
         }
     }
 }
+
+#[test]
+fn one_phase_without_a_cause_of_its_own_is_named_as_what_the_program_mostly_does() {
+    let idle = |phases: &[(Phase, u32)]| {
+        let mut window = window(phases);
+        window.thread.cpu = percent(1.0);
+        answer(&window, &gpu()).sentence
+    };
+    let one = idle(&[(Phase::QueueWait, 98), (Phase::Backward, 2)]);
+    assert!(one.starts_with("Most samples: 98 % waits for a thread or process"), "{one}");
+    let many = idle(&[(Phase::QueueWait, 40), (Phase::Backward, 34), (Phase::EventLoop, 26)]);
+    assert!(many.starts_with("No single cause: 40 % "), "{many}");
+}

@@ -11,6 +11,8 @@ use super::share::{MIN_SAMPLES, Share};
 
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1_073_741_824.0;
+/// Share from which on a phase without a cause of its own is what a program mostly does.
+const MOST: f64 = 0.6;
 /// Age from which on a compilation is a recompilation.
 const MIN_RECOMPILE_AGE: Millis = Millis(600_000);
 /// Age up to which a program tunes its kernels.
@@ -132,7 +134,7 @@ impl Text<'_> {
             (Some(rate), _) if rate >= 60.0 => "the limit is the bandwidth of its memory",
             (_, Some(tensor)) if tensor >= 40.0 => "the limit is its tensor cores",
             (Some(_), Some(_)) => "neither its memory nor its tensor cores are the limit",
-            _ => "what limits it cannot be read before Hopper",
+            _ => "what limits it cannot be read on this GPU",
         };
         (format!("The GPU is busy; {limit}."), None, "busy".into())
     }
@@ -265,7 +267,7 @@ impl Text<'_> {
             }
             None => "Nothing runs: the process waits for input.".to_owned(),
         };
-        (sentence, None, "nothing runs".into())
+        (sentence, None, "process idle".into())
     }
 
     fn data_loader(&self, limit: LoaderLimit) -> Parts {
@@ -370,7 +372,12 @@ impl Text<'_> {
                 false => phase.phase.label().to_owned(),
             }
         });
-        let sentence = format!("No single cause: {}.", parts.collect::<Vec<_>>().join(", "));
+        let first = window.phases.first().map(|phase| Share::new(phase.count, samples));
+        let lead = match first.is_some_and(|share| share.is_counted() && share.value() >= MOST) {
+            true => "Most samples",
+            false => "No single cause",
+        };
+        let sentence = format!("{lead}: {}.", parts.collect::<Vec<_>>().join(", "));
         (sentence, None, String::new())
     }
 

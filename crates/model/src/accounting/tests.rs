@@ -139,3 +139,15 @@ proptest! {
         prop_assert_eq!(sum, total);
     }
 }
+
+#[test]
+fn memory_shared_with_the_host_is_split_by_that_of_the_host() {
+    let shared = Gpu { memory: Memory::shared_with_host(), ..gpu(0, 0, 0, &[62]) };
+    let host =
+        Host { memory_total: Bytes(128).into(), memory_used: Bytes(80).into(), ..Host::default() };
+    let split = account_shared(&shared, &host, None).expect("a split");
+    let parts = [split.processes, split.unattributed, split.free, split.total].map(|part| part.0);
+    assert_eq!(parts, [62, 18, 48, 128]);
+    assert_eq!(account_shared(&gpu(100, 40, 0, &[30]), &host, None), None);
+    assert_eq!(account_shared(&shared, &Host::default(), None), None);
+}

@@ -3,7 +3,6 @@
 mod facts;
 pub mod timelines;
 
-use gputop_model::accounting::account_pools;
 use gputop_model::gpu::{Gpu, HealthState};
 use gputop_model::units::GpuUuid;
 use ratatui::buffer::Buffer;
@@ -14,9 +13,8 @@ use super::gpu_table::parts;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
 use crate::dashboard::gpu_columns::notes;
-use crate::dashboard::memory_parts::has_pools;
+use crate::dashboard::memory_parts::{has_pools, split_of};
 use crate::dashboard::rows::ProcessRow;
-use crate::export::text_width::columns;
 use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -24,7 +22,7 @@ use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus}
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
+use crate::tui::widgets::cells::{put_fitting, put_line, put_line_right};
 use crate::tui::widgets::facts::{
     Fact, capacity, draw as draw_facts, line_width, lines as fact_lines,
 };
@@ -171,22 +169,12 @@ fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
     let name = format!("GPU {}  {}", gpu.index, gpu.name);
-    let mut pieces = vec![(name.as_str(), theme.style(Role::Title))];
     let notes = notes(gpu, &app.host.frame);
     let bus = gpu.board.pci_bus.value().map(|bus| (bus.as_str(), Role::Dim));
     let bus = bus.filter(|_| !is_small(area));
-    let mut left = usize::from(area.width.saturating_sub(1)).saturating_sub(columns(&name));
-    for (text, role) in
-        bus.into_iter().chain(notes.iter().map(|note| (&*note.text, note.emphasis.into())))
-    {
-        let Some(rest) = left.checked_sub(columns(text) + 2) else {
-            break;
-        };
-        left = rest;
-        pieces.push(("  ", theme.style(Role::Dim)));
-        pieces.push((text, theme.style(role)));
-    }
-    put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+    let notes = notes.iter().map(|note| (&*note.text, note.emphasis.into()));
+    let parts = std::iter::once((name.as_str(), Role::Title)).chain(bus).chain(notes);
+    put_fitting(buffer, margin(area), parts, theme);
 }
 
 impl Screen for GpuScreen {
@@ -202,7 +190,7 @@ impl Screen for GpuScreen {
             return;
         };
         draw_title(gpu, app, area, buffer);
-        if let Some(split) = account_pools(gpu, app.host.frame.pools.as_ref())
+        if let Some(split) = split_of(gpu, &app.host.frame)
             && area.height > 1
         {
             bar::draw(

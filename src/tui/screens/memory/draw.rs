@@ -17,10 +17,10 @@ use crate::export::text_width::fit;
 use crate::tui::action::Action;
 use crate::tui::marks;
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::{margin, row, split_top};
+use crate::tui::widgets::area::{margin, row, split_left, split_top};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{
-    join_fitting, put, put_all, put_line, put_lines, put_right, wrap_words,
+    join_fitting, put, put_all, put_fitting, put_line, put_lines, put_right, wrap_words,
 };
 use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
@@ -263,29 +263,25 @@ impl Shown<'_> {
     fn title(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
         let name = self.screen.row(self.app).map_or("process".into(), ProcessRow::program);
-        let pid = format!(" {}  ", self.screen.process.pid);
+        let name = format!("{name} {}", self.screen.process.pid);
         let gpu = match self.gpu {
             Some(gpu) => format!("GPU {} {}", gpu.index, card_name(gpu)),
             None => format!("cuda:{} (GPU not identified)", self.pool.ordinal),
         };
         let devices = self.screen.pools(self.app).len();
-        let devices = if devices > 1 {
-            format!("  cuda:{} of {devices} ([ ])", self.pool.ordinal)
-        } else {
-            String::new()
-        };
+        let devices =
+            (devices > 1).then(|| format!("cuda:{} of {devices} ([ ])", self.pool.ordinal));
         let state = if area.width < 60 { format!("{} ago", self.age()) } else { self.map_state() };
         let dim = theme.style(Role::Dim);
         let right = put_right(buffer, area.x, area.right(), area.y, &state, dim);
-        let library = format!("  {}", self.pool.library);
-        let pieces = [
-            (name.as_str(), theme.style(Role::Title)),
-            (pid.as_str(), theme.style(Role::Title)),
-            (gpu.as_str(), theme.style(Role::Text)),
-            (devices.as_str(), theme.style(Role::Key)),
-            (library.as_str(), dim),
+        let parts = [
+            Some((name.as_str(), Role::Title)),
+            Some((gpu.as_str(), Role::Text)),
+            devices.as_deref().map(|devices| (devices, Role::Key)),
+            Some((self.pool.library.as_str(), Role::Dim)),
         ];
-        put_all(buffer, area.x, area.y, right.saturating_sub(1), &pieces);
+        let [left, _] = split_left(row(area, area.y), right.saturating_sub(area.x + 1));
+        put_fitting(buffer, left, parts.into_iter().flatten(), theme);
     }
 
     fn headline(&self, area: Rect, buffer: &mut Buffer) {

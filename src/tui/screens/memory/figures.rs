@@ -245,7 +245,7 @@ impl Figures {
             );
         }
         if is_harmless(largest, unused) {
-            return format!("{} GiB unused, and requests of up to {fits} fit", gib(unused));
+            return format!("{} GiB unused; requests up to {fits} fit", gib(unused));
         }
         let why = match self.idle_parts {
             Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {

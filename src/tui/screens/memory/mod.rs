@@ -94,11 +94,11 @@ impl Screen for MemoryScreen {
     }
 
     fn plots(&self, app: &App, body: Rect) -> Vec<Rect> {
-        let chart = match self.pool(app) {
-            Some(pool) => Some(self.shown(app, pool, body.width >= 96).areas(body).chart),
-            None => unavailable::chart_area(self, app, body),
+        let Some(pool) = self.pool(app) else {
+            return unavailable::plots(self, app, body);
         };
-        chart.and_then(plot).into_iter().collect()
+        let chart = self.shown(app, pool, body.width >= 96).areas(body).chart;
+        plot(chart).into_iter().collect()
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {
@@ -191,10 +191,10 @@ impl Screen for MemoryScreen {
             Action::NextPane,
             Action::NextGpu,
             Action::Open,
-            Action::Left,
-            Action::Right,
             Action::Stack,
             Action::Copy,
+            Action::Left,
+            Action::Right,
             Action::Probe,
             Action::ZoomOut,
             Action::ScrollBack,

@@ -1,4 +1,4 @@
-//! The memory screen of a process without a readable allocator: the title and the reason.
+//! The memory screen of a process without a readable allocator: the title, the reason, and charts of what is known.
 
 use gputop_model::reported_pool::{PoolSource, ReportedPool, other_allocator};
 use gputop_model::units::{Bytes, GpuUuid};
@@ -12,8 +12,10 @@ use crate::dashboard::rows::ProcessRow;
 use crate::tui::app::App;
 use crate::tui::marks;
 use crate::tui::screen::Screen;
+use crate::tui::screens::process::timelines;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
+use crate::tui::widgets::plot::plot;
 use crate::tui::widgets::pool_chart::PoolChart;
 
 /// Returns the lines below the title: the pools of JAX, TensorFlow or CuPy, or the reason why no data is available.
@@ -56,15 +58,12 @@ fn pinned(screen: &MemoryScreen, app: &App) -> Option<String> {
     Some(format!("Pinned memory of the host for copies: {sum}, not part of GPU memory"))
 }
 
-/// Returns the areas of the title, the lines, the pool chart of an exited process, and the stack.
+/// Returns the areas of the title, the lines, the charts, and the stack.
 fn areas(screen: &MemoryScreen, app: &App, area: Rect) -> [Rect; 4] {
     let inner = area.inner(Margin::new(1, 0));
     let lines = u16::try_from(lines(screen, app, inner.width).len()).unwrap_or(u16::MAX);
     let left = inner.height.saturating_sub(1).saturating_sub(lines);
-    let chart = match left.saturating_sub(1).min(14) {
-        4.. if chart(screen, app).is_some() => left.saturating_sub(1).min(14),
-        _ => 0,
-    };
+    let chart = Some(left.saturating_sub(1).min(14)).filter(|height| *height >= 4).unwrap_or(0);
     let [title, lines, _, chart, stack] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(lines),
@@ -76,20 +75,27 @@ fn areas(screen: &MemoryScreen, app: &App, area: Rect) -> [Rect; 4] {
     [title, lines, chart, stack]
 }
 
-pub(super) fn chart_area(screen: &MemoryScreen, app: &App, area: Rect) -> Option<Rect> {
-    let [_, _, chart, _] = areas(screen, app, area);
-    (!chart.is_empty()).then_some(chart)
+/// Returns the areas over the time axes of the charts.
+pub(super) fn plots(screen: &MemoryScreen, app: &App, area: Rect) -> Vec<Rect> {
+    let [_, _, area, _] = areas(screen, app, area);
+    match chart(screen, app) {
+        _ if area.is_empty() => Vec::new(),
+        Some(_) => plot(area).into_iter().collect(),
+        None => timelines(app, screen.process).plots(area),
+    }
 }
 
 pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
     let name = screen.row(app).map_or("process".into(), ProcessRow::program);
-    let [title, below, plot, rest] = areas(screen, app, area);
+    let [title, below, charts, rest] = areas(screen, app, area);
     let words = format!("{name} {}", screen.process.pid);
     put_line(buffer, title, &words, Role::Title, theme);
     put_lines(buffer, below, &lines(screen, app, below.width), theme);
-    if let Some(chart) = chart(screen, app).filter(|_| !plot.is_empty()) {
-        chart.draw(plot, buffer, theme);
+    match chart(screen, app) {
+        _ if charts.is_empty() => {}
+        Some(chart) => chart.draw(charts, buffer, theme),
+        None => timelines(app, screen.process).draw(charts, buffer, theme),
     }
     let stack = stack_lines(app, screen.process, rest.width, 3);
     put_lines(buffer, rest, &stack, theme);
@@ -114,7 +120,7 @@ fn reported_text(pool: &ReportedPool) -> String {
     format!("{}, device {}: {words}", pool.name(), pool.ordinal)
 }
 
-/// Returns the pool chart of an exited process.
+/// Returns the pool chart of an exited process whose pool was read.
 fn chart<'a>(screen: &MemoryScreen, app: &'a App) -> Option<PoolChart<'a>> {
     let ended = screen.exited_at(app)?;
     let ordinal = app.host.history.pools_of(screen.process).into_iter().next()?;

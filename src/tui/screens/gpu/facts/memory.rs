@@ -101,7 +101,9 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
         "",
     )]);
     let sentences = gpu.unattributed.iter();
-    list.extend(sentences.map(|part| Fact::Prose("  cause", part.sentence.clone())));
+    list.extend(
+        sentences.map(|part| Fact::Value("  cause", part.sentence.clone(), Role::Text, "")),
+    );
     let fits = Bytes(printed[3].0.saturating_sub(CONTEXT.0));
     list.extend([
         Fact::Value(

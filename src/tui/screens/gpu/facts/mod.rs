@@ -45,11 +45,13 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
 pub(super) fn identity_only(gpu: &Gpu) -> Vec<Fact> {
     let [health, uuid] = identity_facts(gpu);
     let health = match health {
-        Fact::Value(name, text, ..) if gpu.health.state == HealthState::Lost => Fact::Prose(
+        Fact::Value(name, text, role, _) if gpu.health.state == HealthState::Lost => Fact::Value(
             name,
             format!(
                 "The GPU is lost: {text}. Programs on it fail. Xids and the kernel log (sudo dmesg) say why; a reset or a reboot brings it back."
             ),
+            role,
+            "",
         ),
         health => health,
     };

@@ -65,7 +65,7 @@ fn headline_does_not_warn_about_contiguous_memory() {
     let gib = Bytes::gib(1).0;
     let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
     let figures = Figures::of(&frame, &pool(13 * gib, 13 * gib + 1, 1), None);
-    assert_eq!(figures.headline(), "10.00 GiB unused, and requests of up to 10.00 GiB fit");
+    assert_eq!(figures.headline(), "10.00 GiB unused; requests up to 10.00 GiB fit");
     // With expandable segments, only the map shows which memory can be released.
     let figures = Figures::of(&frame, &pool(8 * gib, 13 * gib, 0), None);
     assert_eq!(figures.idle_parts, None);
