@@ -53,7 +53,7 @@ fn remote_host_is_shown_like_the_local_host() {
         terminal.wait_text("train");
         terminal.send(&format!("\t{ENTER}"));
         terminal.wait_text(&format!("{}", process.pid()));
-        terminal.wait_text("cgroup");
+        terminal.wait_text("open files");
         terminal.send("q");
     }
     let agent = pid(&file).unwrap();
