@@ -102,7 +102,7 @@ pub struct Group {
     pub folded: bool,
     /// Indices of the group's process rows.
     pub rows: Vec<usize>,
-    sums: Sums,
+    sums: Box<Sums>,
 }
 
 /// The number of processes in a group, and sums over those that run.
@@ -119,6 +119,8 @@ struct Sums {
     idle: Option<Bytes>,
     retries: Option<u64>,
     ooms: Option<u64>,
+    /// SM use of all GPUs together, in percent of one GPU.
+    sm: Option<f64>,
     cpu: Option<f64>,
     rss: Option<Bytes>,
 }
@@ -141,6 +143,9 @@ impl Sums {
                 None => sums.is_vram_partial = true,
             }
             sums.add_pools(row);
+            if let Some(sm) = row.sm().get() {
+                sums.sm = Some(sums.sm.unwrap_or(0.0) + sm.0);
+            }
             if is_new {
                 if let Some(cpu) = row.live_fact(|f| &f.cpu).get() {
                     sums.cpu = Some(sums.cpu.unwrap_or(0.0) + cpu.0);
@@ -191,7 +196,7 @@ impl Group {
     ) -> Self {
         Self {
             folded: folded.contains(&title),
-            sums: Sums::of(members.iter().map(|&row| &rows[row])),
+            sums: Box::new(Sums::of(members.iter().map(|&row| &rows[row]))),
             rows: members,
             title,
         }
@@ -210,6 +215,7 @@ impl Group {
             "IDLE" => size(sums.idle),
             "RETRY" => sums.retries.map(|n| n.to_string()),
             "OOM" => sums.ooms.map(|n| n.to_string()),
+            "SM%" => sums.sm.map(|sm| format!("{sm:.0}")),
             "CPU%" => sums.cpu.map(|cpu| format!("{cpu:.0}")),
             "RSS" => sums.rss.map(Bytes::short),
             "COMMAND" => Some(self.words()),

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use gputop_model::Bytes;
 use gputop_model::protocol::Update;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 use crate::commands::{frames, recorded};
 use crate::run::text;
+use crate::support::deadline::{DEADLINE, pause};
 use crate::support::fake_machine::{
     Guarded, INTERVAL, command, dashboard, gputop, is_host, wait_until,
 };
@@ -277,13 +279,18 @@ fn an_error_in_the_log_of_jax_is_explained_with_its_pool() {
         Bytes(stats.in_use),
         Bytes(largest)
     );
-    // The pool is added once it has been read at the time of the failure.
-    wait_until(&wanted, || {
+    let start = Instant::now();
+    loop {
         let mut list = command(&fake, ["incidents", "list", "--json"]);
         list.env("XDG_STATE_HOME", home.path());
         let listed = list.stderr(Stdio::null()).output().unwrap().stdout;
         let listed: Value = serde_json::from_slice(&listed).unwrap();
         let title = listed["incidents"][0]["title"].as_str().unwrap_or_default();
-        title.starts_with(&wanted)
-    });
+        if title.starts_with(&wanted) {
+            return;
+        }
+        let screen = terminal.text();
+        assert!(start.elapsed() < DEADLINE, "{wanted}\n{listed:#}\n{screen}");
+        pause(start);
+    }
 }

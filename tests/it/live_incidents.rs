@@ -95,9 +95,9 @@ fn dying_run_is_announced_everywhere_and_saved_once() {
 
     terminals[0].send("d");
     terminals[0].wait_text("oom-capacity");
+    terminals[0].wait_text("WHERE train.py:57  loss.backward()");
     terminals[0].send("\x1b[6~");
     terminals[0].wait_text("train.log:");
-    terminals[0].wait_text("WHERE train.py:57  loss.backward()");
     // An incident opened in one dashboard is marked as read in the other.
     terminals[1]
         .wait_for(|screen| !screen.contents().contains("OUT OF MEMORY"), "the banner to go");

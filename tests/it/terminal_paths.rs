@@ -578,12 +578,11 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
         terminal.wait_text("`gputop doctor`");
-        // The reason stays on every screen.
+        // Every screen says that it is not of this machine. Its status line is for what happens in the recording.
         terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the recording's GPU");
         terminal.send("\r");
         terminal.wait_text("Tab scrolls");
-        terminal.wait_text("REPLAY demo");
-        terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
+        terminal.wait_text("REPLAY demo (no GPU here)");
         terminal.send("\x03");
         assert_exited_cleanly(&terminal, 0);
 

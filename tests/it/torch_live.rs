@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -186,7 +186,6 @@ fn target_in_a_pid_namespace_is_read_by_its_outer_pid() {
         inside.args(["--pid", "--fork", "--mount", "--kill-child"]);
         inside.arg(command.get_program()).args(command.get_args());
         inside.env("GPUTOP_TEST_DUMP", dump_path());
-        inside.stdin(Stdio::piped()).stdout(Stdio::piped());
         *command = inside;
     });
     let children = format!("/proc/{0}/task/{0}/children", target.pid());
@@ -378,7 +377,6 @@ fn a_process_that_made_itself_unreadable_is_denied_to_its_own_user() {
             let mut other = Command::new(&binary);
             other.args(arguments).env("GPUTOP_TEST_UNDUMPABLE", "1");
             other.env("GPUTOP_TEST_DUMP", &dump).env("TMPDIR", "/tmp").uid(NOBODY);
-            other.stdin(Stdio::piped()).stdout(Stdio::piped());
             *command = other;
         }
     });

@@ -103,6 +103,8 @@ fn sums_count_memory_on_every_gpu_and_the_host_once() {
     // Three processes with 2 GiB and one core each, although they take up five lines.
     assert_eq!(sum(&desk, "user ana", "RSS"), "6.0G");
     assert_eq!(sum(&desk, "user ana", "CPU%"), "300");
+    // Five lines with half a GPU each.
+    assert_eq!(sum(&desk, "user ana", "SM%"), "250");
     // A filter removes hidden processes from the sum.
     desk.send("/gpu:0\n");
     assert_eq!(sum(&desk, "user ana", "VRAM"), "31.0");

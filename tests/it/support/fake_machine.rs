@@ -43,7 +43,8 @@ impl RealProcess {
     pub fn with(name: &str, say: impl FnOnce(&mut Command)) -> Self {
         use std::os::unix::process::CommandExt;
         let mut command = Command::new("cat");
-        command.arg0(name);
+        // gputop would follow the file to which all tests print.
+        command.arg0(name).stderr(Stdio::null());
         say(&mut command);
         Self::spawn(command)
     }
@@ -54,7 +55,7 @@ impl RealProcess {
         say: impl FnOnce(&mut Command),
     ) -> Self {
         let mut command = Command::new("sh");
-        command.args(["-c", "read line"]).args(args);
+        command.args(["-c", "read line"]).args(args).stderr(Stdio::null());
         say(&mut command);
         Self::spawn(command)
     }

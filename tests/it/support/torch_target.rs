@@ -9,7 +9,8 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -29,7 +30,7 @@ const ADDRESS_IN_USE_EXIT_CODE: i32 = 77;
 pub struct Target {
     child: Child,
     stdin: ChildStdin,
-    answers: BufReader<std::process::ChildStdout>,
+    answers: BufReader<UnixStream>,
 }
 
 impl Target {
@@ -42,19 +43,20 @@ impl Target {
     }
 
     fn try_start(dump: &Path, adjust: &impl Fn(&mut Command)) -> Option<Self> {
+        // Not a pipe to this process, and not its own output: gputop would follow the file to which all tests print.
+        let (answers, stdout) = UnixStream::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "support::torch_target::child", "--ignored", "--nocapture"])
             .env("GPUTOP_TEST_DUMP", dump)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stderr(Stdio::null());
         adjust(&mut command);
+        command.stdin(Stdio::piped()).stdout(OwnedFd::from(stdout));
         let mut child = command.spawn().unwrap();
-        let mut target = Self {
-            stdin: child.stdin.take().unwrap(),
-            answers: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        };
+        // Closes the other end here, so that the answers end with the child.
+        drop(command);
+        let stdin = child.stdin.take().unwrap();
+        let mut target = Self { child, stdin, answers: BufReader::new(answers) };
         target.wait_for("ready").then_some(target)
     }
 
