@@ -30,8 +30,9 @@ const COMPUTING: f64 = 10.0;
 /// Minimum number of usage entries that can show that a process computes, equal to half a minute.
 const MIN_COMPUTING: usize = 6;
 
-/// Maximum age of the values of a pool that describe a failure, which the explanation states, and maximum number of frames whose pools are kept for
-/// that. The pools of a process disappear from the frames when it exits, and are emptier after it handled the error.
+/// Maximum age of the values of a pool that describe a failure, which the explanation states, and maximum number of
+/// frames whose pools are kept for that. The pools of a process disappear from the frames when it exits, and are emptier
+/// after it handled the error.
 const MAX_POOL_AGE: Millis = Millis(10_000);
 const MAX_POOL_FRAMES: usize = 16;
 /// Maximum number of pools that describe one failure.
