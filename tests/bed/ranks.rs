@@ -195,8 +195,14 @@ fn key(pid: u32) -> ProcessKey {
     ProcessKey { pid: Pid(pid), start: StartTicks(0) }
 }
 
+/// Searches again, as every caller does, while there are more watchdogs than groups: a running process may change its
+/// heap during a search.
 fn open(pid: u32) -> ProcessGroups<Live> {
-    ProcessGroups::open(Path::new("/proc"), key(pid)).unwrap()
+    let mut groups = ProcessGroups::open(Path::new("/proc"), key(pid)).unwrap();
+    while groups.needs_search() {
+        groups.search().unwrap();
+    }
+    groups
 }
 
 /// Collects what differs from the truth.
