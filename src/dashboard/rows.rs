@@ -118,11 +118,13 @@ impl ProcessRow {
         let mut rows = Vec::new();
         let pools = pools::Index::new(frame);
         // Skip exited processes: an exit is reported immediately, but the frame may still list the process. One that the
-        // driver lists long after its exit still holds memory.
+        // driver lists long after its exit still holds memory. The list of a lost GPU is an old one.
         let holds_memory = |ended: &ExitedProcess| {
-            let mut listed = frame.gpus.iter().flat_map(|gpu| gpu.processes.value()).flatten();
-            frame.mono.since(ended.mono) >= FREED_WITHIN
-                && listed.any(|listed| listed.process == Some(ended.key))
+            let is_later = |gpu: &&Gpu| {
+                gpu.processes_at.is_some_and(|at| at.since(ended.mono) >= FREED_WITHIN)
+            };
+            let lists = frame.gpus.iter().filter(is_later).flat_map(|gpu| gpu.processes.value());
+            lists.flatten().any(|listed| listed.process == Some(ended.key))
         };
         let ended: Vec<_> = ended.iter().filter(|ended| !holds_memory(ended)).collect();
         let has_ended = |key: ProcessKey| ended.iter().any(|ended| ended.key == key);

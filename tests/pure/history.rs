@@ -255,14 +255,19 @@ fn an_exited_process_that_the_driver_still_lists_holds_memory() {
         observation: Observation::Exit(Box::default()),
         ..Event::default()
     }));
-    for (at, holds_memory) in [(1, false), (4, false), (6, true), (60, true)] {
-        desk.update(Update::Frame(Arc::new(second_with(at, &train(RunState::Zombie)))));
+    // The list of a lost GPU is the last one that was read.
+    for (at, read_at, holds_memory) in
+        [(1, 1, false), (4, 4, false), (6, 6, true), (60, 60, true), (61, 2, false)]
+    {
+        let mut frame = second_with(at, &train(RunState::Zombie));
+        frame.gpus[0].processes_at = Some(Mono(1_000_000 + read_at * 1_000));
+        desk.update(Update::Frame(Arc::new(frame)));
         assert_eq!(desk.app.host.processes.all_rows.len(), 1);
         let text = desk.text(120, 40);
         assert_eq!(text.contains("zombie: train.py"), holds_memory, "{at} s: {text}");
         assert_eq!(text.contains("(exited"), !holds_memory, "{at} s: {text}");
     }
-    desk.update(Update::Frame(Arc::new(second(61))));
+    desk.update(Update::Frame(Arc::new(second(62))));
     assert!(desk.app.host.processes.all_rows[0].ended().is_some(), "{}", desk.text(120, 40));
 }
 
