@@ -46,7 +46,7 @@ enum Command {
     CountArrivals(bool),
 }
 
-/// What the thread sends.
+/// A message from the thread.
 #[derive(Debug)]
 pub enum RankAnswer {
     /// The readings of all ranks, sorted by process. Empty once after the last rank has exited.

@@ -239,14 +239,14 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     if let Some(action) = gpu.recovery_action.get().filter(|action| action.is_needed()) {
         add(Emphasis::Bad, format!("needs {}", action.words()));
     }
-    // The error counts, too, but this is what somebody has to do about it.
+    // Before the errors that caused it, because a reset is what somebody has to do.
     if gpu.ecc.remap_pending.get() == Some(true) {
         add(Emphasis::Bad, "row remap: reset".into());
     }
     if let Some(errors) = gpu.ecc.uncorrected.get().filter(|&n| n > 0) {
         add(Emphasis::Bad, format!("{errors} ECC uncorrected"));
     }
-    let throttle = Throttle::told_apart(gpu.throttle.value().map_or(&[], Vec::as_slice));
+    let throttle = Throttle::informative(gpu.throttle.value().map_or(&[], Vec::as_slice));
     for reason in throttle.iter().filter(|reason| reason.is_trouble()) {
         add(Emphasis::Bad, reason.words().into());
     }
@@ -306,8 +306,8 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
     notes
 }
 
-/// Returns true if a GPU without NVLinks should have them: it is of a kind that is soldered to a board with all links, and
-/// all others of its model have the same number. Cards in slots are connected in pairs or not at all.
+/// Returns true if a GPU without NVLinks should have them: all others of its model have the same number. This does not
+/// hold for cards in slots, which are linked in pairs or not at all.
 fn has_lost_every_link(model: &str, links_of_model: &[u32]) -> bool {
     const MIN_OTHERS: usize = 3;
     const MIN_LINKS: u32 = 12;

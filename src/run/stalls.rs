@@ -23,7 +23,7 @@ use crate::collect::ranks::RankReader;
 /// Time between two looks at the ranks.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What the thread needs from the caller.
+/// Paths and output for the thread that reports stalls.
 pub struct StallReporter {
     pub proc_root: PathBuf,
     pub container_files: Files,

@@ -28,7 +28,7 @@ const STALE: Millis = Millis(15_000);
 #[derive(Debug)]
 pub enum RecordedLine<'a> {
     Frame(Box<FrameLine<'a>>),
-    /// What a process did in some seconds in which its GPU had little to do.
+    /// Samples of a process whose GPU had little to do, over some seconds.
     Phases(Box<PhaseWindow>),
     /// An event or a Python stack, as input for the diagnosis.
     Event,

@@ -109,7 +109,7 @@ pub struct ProcessSummary {
     pub outside_peak: Option<Bytes>,
     /// Share of time in which no kernel was running on the process's GPUs.
     pub waiting_percent: Option<Percent>,
-    /// What the process did while its GPUs had little to do.
+    /// Phases of the process while its GPUs had little to do. `None` if its stack was never sampled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<PhaseSummary>,
     pub pools: Vec<PoolSummary>,
@@ -119,7 +119,7 @@ pub struct ProcessSummary {
     pub fit: Option<ProvenFit>,
 }
 
-/// What a process did while its GPUs had little to do, as shares of the time in which it used a GPU.
+/// Phases of a process while its GPUs had little to do, as shares of the time in which it used a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PhaseSummary {
     /// Share in which the stack of the process was sampled. It is the sum of all phases.

@@ -90,7 +90,7 @@ struct ProcessTotals {
     pools: Vec<PoolTotals>,
 }
 
-/// What a process did while its GPU had little to do.
+/// Time that a process spent in each phase while its GPU had little to do.
 #[derive(Debug, Default)]
 struct PhaseTotals {
     /// End of the last window. Windows overlap while somebody watches the process.
@@ -170,7 +170,7 @@ impl Totals {
         }
     }
 
-    /// Adds what a process did in a window, if it has used a GPU.
+    /// Adds the phases of a process in a window, if the process has used a GPU.
     pub fn push_phases(&mut self, window: &PhaseWindow) {
         if let Some(process) = self.processes.get_mut(&window.process) {
             process.phases.push(window);

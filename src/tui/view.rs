@@ -70,7 +70,7 @@ pub struct View {
     holders: (Option<ProcessKey>, Mono),
     /// The process whose samples were requested, and the time of the request.
     sampled: (Option<ProcessKey>, Mono),
-    /// Whether arrivals at collectives are counted, and the sequence number of the frame for which that was requested.
+    /// True if arrivals at collectives are counted, and the sequence number of the frame for which that was requested.
     arrivals: (bool, u64),
     /// End of the time range of the latest request for a recording's history.
     past: Option<Mono>,

@@ -136,7 +136,7 @@ pub struct ThreadLoad {
     /// Name in Python's `threading`, or the kernel's name without Python. Empty if unknown.
     pub name: String,
     pub is_main: bool,
-    /// Where the thread was in the kernel, most frequent first. Read only for a process without Python.
+    /// System calls in which the thread was found, most frequent first. Read only for a process without Python.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallCount>,
     /// CPU time in percent of one core.
@@ -151,7 +151,7 @@ pub struct ThreadLoad {
     pub cpu_count: Reading<u32>,
 }
 
-/// How often a thread was in a system call.
+/// Number of times that a thread was found in a system call.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallCount {

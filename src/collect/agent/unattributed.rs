@@ -191,7 +191,7 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let found = found.or_else(|| running_holder(gpu, leftovers, bytes));
     Some(found.unwrap_or_else(|| {
         let hint = if nix::unistd::geteuid().is_root() {
-            "gputop found no other holder. Managed memory (cudaMallocManaged) may be used by a process for which it is not listed"
+            "gputop found no other holder. The driver may leave managed memory (cudaMallocManaged) out of its process list"
         } else {
             "run gputop as root to see more of other users' processes"
         };

@@ -432,7 +432,8 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Returns true if a limit on open files is the cause of the error. The number of a thread, for example, is another.
+/// Returns true if a limit on open files is the cause of the error. A thread's ID in place of a process's, for example, is
+/// another cause.
 fn is_limit(error: &io::Error) -> bool {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(errno) => matches!(errno, Errno::EMFILE | Errno::ENFILE),

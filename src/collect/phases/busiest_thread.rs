@@ -7,14 +7,16 @@ use gputop_model::phases::{CallCount, ThreadLoad};
 use gputop_model::process::RunState;
 use gputop_model::{Mono, Percent, Pid, Reading, Reason};
 use gputop_peek::clock::now_mono;
-use gputop_peek::process::load::{system_call, thread_names, thread_state, thread_times};
+use gputop_peek::process::load::{
+    system_call, thread_ids, thread_name, thread_state, thread_times,
+};
 
 use super::watched::MAX_SAMPLES;
 
 #[derive(Debug)]
 struct Look {
     at: Mono,
-    /// Empty if the thread ran.
+    /// Name of the system call, or empty if the thread ran.
     call: Option<String>,
     is_blocked: Option<bool>,
 }
@@ -41,12 +43,12 @@ impl BusiestThread {
         self.id
     }
 
-    /// Takes the thread that has used the most CPU time since the last list. Changes to another one only if that has
-    /// used twice as much, and then drops what is known of the one before.
+    /// Selects the thread that has used the most CPU time since the last list. Replaces the selected thread, and its
+    /// samples, only by one that has used twice as much.
     pub fn list_threads(&mut self) {
-        let names = thread_names(&self.proc_root, self.pid);
-        let time = |id: &u32| Some((*id, thread_times(&self.proc_root, self.pid, *id)?.cpu_ns));
-        let times: BTreeMap<u32, u64> = names.keys().filter_map(time).collect();
+        let ids = thread_ids(&self.proc_root, self.pid).into_iter();
+        let time = |id| Some((id, thread_times(&self.proc_root, self.pid, id)?.cpu_ns));
+        let times: BTreeMap<u32, u64> = ids.filter_map(time).collect();
         let used = |id: &u32| {
             let before = self.times.get(id).or(times.get(id)).copied().unwrap_or(0);
             times.get(id).copied().unwrap_or(0).saturating_sub(before)
@@ -57,7 +59,7 @@ impl BusiestThread {
             self.id = id;
             self.looks.clear();
         }
-        self.name = names.get(&self.id).cloned().unwrap_or_default();
+        self.name = thread_name(&self.proc_root, self.pid, self.id).unwrap_or_default();
         self.times = times;
     }
 

@@ -193,7 +193,7 @@ fn processes(run: &RunSummary) -> Section {
 }
 
 /// Describes what the process did while its GPUs had little to do. The phases of the data loader are one.
-pub fn phase_words(process: &ProcessSummary) -> Option<String> {
+fn phase_words(process: &ProcessSummary) -> Option<String> {
     let PhaseSummary { sampled_percent, phases } = process.phases.as_ref()?;
     let (loader, others): (Vec<&PhaseShare>, Vec<_>) =
         phases.iter().partition(|share| share.phase.is_loader());

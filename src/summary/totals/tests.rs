@@ -157,6 +157,6 @@ fn the_time_of_a_slow_gpu_is_split_by_phase() {
         })
     };
     assert_eq!(phases(&[window(20, 80, 20), window(30, 40, 0)]), expected(18.0, 2.0));
-    // Of windows that overlap, each second counts once.
+    // Each second counts once, also where windows overlap.
     assert_eq!(phases(&[window(20, 80, 20), window(25, 80, 20)]), expected(12.0, 3.0));
 }

@@ -106,7 +106,7 @@ impl RanksScreen {
         let rows = u16::try_from(app.host.jobs.lines.len() + 2).unwrap_or(u16::MAX);
         // A long table leaves a third of the height to the text below it.
         let table = rows.min((area.height * 2 / 3).max(MIN_TABLE));
-        // What the user has asked for is visible in any height.
+        // The answer that the user asked for is visible at any height.
         let slow = self.slow_rank(app, margin(area).width).len();
         let slow = u16::try_from(slow).unwrap_or(u16::MAX).min(area.height / 2);
         let table = table.min(area.height - slow);

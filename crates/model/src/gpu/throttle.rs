@@ -38,9 +38,9 @@ impl Throttle {
         known.chain(unknown).collect()
     }
 
-    /// Returns the reasons that say something: a general one is left out beside the exact one, and on an idle GPU those of
-    /// the driver's software, which then change nothing.
-    pub fn told_apart(reasons: &[Self]) -> Vec<Self> {
+    /// Returns the reasons without those that tell the user nothing: a general slowdown beside its exact cause, and limits
+    /// that the driver's software sets on an idle GPU.
+    pub fn informative(reasons: &[Self]) -> Vec<Self> {
         let has = |reason: Self| reasons.contains(&reason);
         let is_exact = has(Self::HwThermal) || has(Self::HwPowerBrake);
         let is_said = |reason: &Self| match reason {

@@ -136,16 +136,22 @@ pub fn system_call(proc_root: &Path, pid: Pid, thread: u32) -> Option<String> {
     Some(known.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned()))
 }
 
+/// Returns the IDs of all threads of a process.
+pub fn thread_ids(proc_root: &Path, pid: Pid) -> Vec<u32> {
+    let entries = fs::read_dir(folder(proc_root, pid).join("task")).into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.take(MAX_THREADS).collect()
+}
+
+pub fn thread_name(proc_root: &Path, pid: Pid, thread: u32) -> Option<String> {
+    let name = read(&folder(proc_root, pid).join(format!("task/{thread}/comm")))?;
+    Some(visible(name.trim().as_bytes(), MAX_NAME))
+}
+
 /// Returns the names of all threads of a process by their IDs.
 pub fn thread_names(proc_root: &Path, pid: Pid) -> BTreeMap<u32, String> {
-    let folder = folder(proc_root, pid).join("task");
-    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let name = |id: u32| {
-        let name = read(&folder.join(format!("{id}/comm")))?;
-        Some((id, visible(name.trim().as_bytes(), MAX_NAME)))
-    };
-    ids.take(MAX_THREADS).filter_map(name).collect()
+    let name = |id| Some((id, thread_name(proc_root, pid, id)?));
+    thread_ids(proc_root, pid).into_iter().filter_map(name).collect()
 }
 
 pub fn storage(proc_root: &Path, pid: Pid) -> Option<StorageCounters> {
