@@ -1,6 +1,8 @@
 //! Performance metrics, which callers compute from two samples. A sample remembers its GPU.
 
 use std::ffi::c_uint;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t, nvmlReturn_t,
@@ -21,6 +23,26 @@ pub unsafe extern "C" fn nvmlGpmQueryDeviceSupport(
         // SAFETY: NVML's contract.
         unsafe { put(out, answer) }
     })
+}
+
+/// A thread in the performance monitor. NVML 580 crashes if there are two.
+struct Alone;
+
+static IS_IN_USE: AtomicBool = AtomicBool::new(false);
+
+impl Alone {
+    fn enter() -> Self {
+        if IS_IN_USE.swap(true, SeqCst) {
+            std::process::abort();
+        }
+        Self
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        IS_IN_USE.store(false, SeqCst);
+    }
 }
 
 /// The index of a sample's GPU, once it was taken.
@@ -51,6 +73,7 @@ pub unsafe extern "C" fn nvmlGpmSampleGet(
     device: nvmlDevice_t,
     sample: nvmlGpmSample_t,
 ) -> nvmlReturn_t {
+    let _alone = Alone::enter();
     on_gpu(Call::GpmSample, device, |target| {
         if target.gpu().gpm.is_empty() {
             return Err(Code::NOT_SUPPORTED);
@@ -62,6 +85,7 @@ pub unsafe extern "C" fn nvmlGpmSampleGet(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlGpmMetricsGet(request: *mut nvmlGpmMetricsGet_t) -> nvmlReturn_t {
+    let _alone = Alone::enter();
     on_driver(Call::GpmMetrics, |scenario| {
         // SAFETY: NVML's contract: the request is valid, and so are its samples.
         let Some(request) = (unsafe { request.as_mut() }) else {

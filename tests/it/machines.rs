@@ -717,6 +717,39 @@ fn performance_metrics_are_read_while_the_screen_of_a_gpu_is_open() {
     terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "100")]), "the overview");
 }
 
+/// GPUs with a performance monitor, each with a process. GPU `hangs` does not return from it.
+fn monitored(count: usize, hangs: Option<usize>) -> String {
+    let mut scenario = "[latency]\ngpm_sample = 20000\n".to_owned();
+    for gpu in 0..count {
+        scenario += "[[gpu]]\nsm = 97\ngpm = { 2 = 61.5 }\n";
+        if hangs == Some(gpu) {
+            scenario += "hang = [\"gpm_sample\"]\n";
+        }
+    }
+    for gpu in 0..count {
+        let pid = std::process::id();
+        scenario += &format!("[[process]]\npid = {pid}\ngpu = {gpu}\nused = \"1 GiB\"\n");
+    }
+    scenario
+}
+
+#[test]
+fn gpus_take_turns_in_the_performance_monitor() {
+    let fake = FakeNvml::new(&monitored(4, None));
+    let _terminal = dashboard(&fake).start();
+    // The scripted driver aborts if two threads are in the monitor.
+    fake.wait_calls("samples", |calls| (0..4).all(|gpu| calls.on("gpm_sample", gpu) > 0));
+}
+
+#[test]
+fn a_gpu_that_hangs_in_the_performance_monitor_stops_no_other() {
+    let fake = FakeNvml::new(&monitored(2, Some(0)));
+    let terminal = dashboard(&fake).size(50, 200).start();
+    terminal.wait_for(|s| gpu_shows(s, "1", &[("SM%", "97")]), "the other GPU");
+    terminal.send("j\r");
+    terminal.wait_text("another GPU does not answer");
+}
+
 #[test]
 fn marks_for_missing_traffic_are_no_values() {
     let fake = FakeNvml::new(

@@ -2,7 +2,8 @@
 //! reason.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use gputop_model::gpu::{Board, Ecc, RecoveryAction, Traffic};
 use gputop_model::text::visible;
@@ -528,6 +529,54 @@ pub fn has_gpm(device: &Device<'_>) -> bool {
     device.gpm_support().unwrap_or(false)
 }
 
+/// Held while a thread uses the performance monitor. Two threads that computed metrics at the same time crashed the
+/// driver's library (580.159.04, two H200s).
+static PERFORMANCE_MONITOR: Mutex<()> = Mutex::new(());
+/// Maximum time to wait for another GPU. A GPU takes about 2 ms, unless it hangs.
+const MONITOR_TIMEOUT: Duration = Duration::from_millis(100);
+
+fn lock_monitor() -> Option<MutexGuard<'static, ()>> {
+    let start = Instant::now();
+    loop {
+        match PERFORMANCE_MONITOR.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if start.elapsed() > MONITOR_TIMEOUT => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Takes a sample and compares it with the last one. The list has all metrics, or is empty.
+fn metrics<'n>(
+    nvml: &'n Nvml,
+    device: &Device<'n>,
+    last: &mut Option<GpmSample<'n>>,
+) -> Vec<Reading<f64>> {
+    let missing = |why: Missing| vec![Reading::Missing(why); GPM_METRICS.len()];
+    let Some(_guard) = lock_monitor() else {
+        return missing(Missing::new(Reason::NotRead, "another GPU does not answer"));
+    };
+    let sample = match device.gpm_sample() {
+        Ok(sample) => sample,
+        Err(error) => {
+            *last = None;
+            return missing(super::reason::missing(&error));
+        }
+    };
+    let metrics = match &*last {
+        Some(last) => match gpm_metrics_get(nvml, last, &sample, &GPM_METRICS) {
+            Ok(list) => {
+                list.into_iter().map(|metric| reading(metric.map(|metric| metric.value))).collect()
+            }
+            Err(error) => missing(super::reason::missing(&error)),
+        },
+        None => missing(Missing::new(Reason::NotRead, "needs two readings")),
+    };
+    *last = Some(sample);
+    metrics
+}
+
 /// Reads the values that are shown only while the screen of a GPU with GPM is open. `last` is the previous sample.
 pub fn performance<'n>(
     nvml: &'n Nvml,
@@ -535,28 +584,7 @@ pub fn performance<'n>(
     now: Mono,
     last: &mut Option<GpmSample<'n>>,
 ) -> Traffic {
-    let sample = device.gpm_sample();
-    let metrics = match (&*last, &sample) {
-        (Some(last), Ok(sample)) => {
-            let metrics = gpm_metrics_get(nvml, last, sample, &GPM_METRICS);
-            let values = metrics.map(|list| {
-                list.into_iter().map(|metric| reading(metric.map(|metric| metric.value)))
-            });
-            match values {
-                Ok(values) => values.collect(),
-                Err(error) => {
-                    vec![Reading::Missing(super::reason::missing(&error)); GPM_METRICS.len()]
-                }
-            }
-        }
-        (None, Ok(_)) => {
-            vec![Reading::missing(Reason::NotRead, "needs two readings"); GPM_METRICS.len()]
-        }
-        (_, Err(error)) => {
-            vec![Reading::Missing(super::reason::missing(error)); GPM_METRICS.len()]
-        }
-    };
-    *last = sample.ok();
+    let metrics = metrics(nvml, device, last);
     let value = |at: usize| metrics.get(at).cloned().unwrap_or_default();
     let share = |at: usize| match value(at) {
         Reading::Value(share) if !(0.0..=100.5).contains(&share) => {
