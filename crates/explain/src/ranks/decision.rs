@@ -134,6 +134,7 @@ impl Decision<'_> {
         let complete = points.filter(|(_, p)| p.blocked_by == BlockedBy::Nobody);
         let complete: Vec<PointIndex> = complete.map(|(at, _)| at).collect();
         let mut candidates = self.other_orders(&complete);
+        candidates.extend(self.skipped());
         for point in complete {
             if !candidates.iter().any(|c| c.points.contains(&point)) {
                 candidates.extend(self.complete_point(point));
@@ -155,7 +156,7 @@ impl Decision<'_> {
         if let Some((cause, culprits)) = point.seq.and_then(|seq| other_operation(group, seq)) {
             return Some(candidate(cause, culprits));
         }
-        if !self.is_certain(&point.waiters) {
+        if self.is_queued(at) || !self.is_certain(&point.waiters) {
             return None;
         }
         if point.seq.is_none() {
@@ -214,6 +215,52 @@ impl Decision<'_> {
         }
         let mixed = pairs.into_iter().filter(|(_, camps)| camps.iter().all(|c| !c.is_empty()));
         mixed.map(|((a, b), [second, first])| self.other_order(a, b, first, second)).collect()
+    }
+
+    /// Finds ranks that wait at one collective for ranks that wait at an earlier one for them: the first have skipped the
+    /// earlier one, or will call it later.
+    fn skipped(&self) -> Vec<Candidate> {
+        (0..self.graph.points.len()).filter_map(|earlier| self.skipped_at(earlier)).collect()
+    }
+
+    fn skipped_at(&self, earlier: PointIndex) -> Option<Candidate> {
+        let (point, group) = (&self.graph.points[earlier], self.group(earlier));
+        let odd: Vec<_> = group.behind(point.seq?).iter().map(|member| member.index).collect();
+        let later = odd.iter().map(|rank| self.waits_for_waiter(*rank, earlier));
+        let mut points = later.collect::<Option<Vec<_>>>()?;
+        let later = self.group(*points.first()?).label.clone();
+        let is_same = |point: &PointIndex| self.group(*point).label == later;
+        if later == group.label || !points.iter().all(is_same) {
+            return None;
+        }
+        let is_clear = odd.len() + group.unseen() < point.waiters.len();
+        points.push(earlier);
+        points.sort_unstable();
+        points.dedup();
+        Some(Candidate {
+            cause: Cause::OtherOrder { earlier: later, later: group.label.clone() },
+            group: point.group,
+            culprits: if is_clear { odd } else { Vec::new() },
+            absent: Vec::new(),
+            points,
+        })
+    }
+
+    /// Returns the point at which a rank waits for one that waits at `earlier`, and has done so since before.
+    fn waits_for_waiter(&self, rank: RankIndex, earlier: PointIndex) -> Option<PointIndex> {
+        let waits_earlier = |waiter: &Waiter, at: PointIndex| {
+            self.is_earlier(waiter.index, earlier, at) == Some(true)
+        };
+        let mut waits = self.graph.waits_at[rank].iter().copied();
+        waits.find(|at| self.graph.points[*at].waiters.iter().any(|w| waits_earlier(w, *at)))
+    }
+
+    /// Returns true if a rank waits at another point since before, so that its GPU has not come to this one.
+    fn is_queued(&self, at: PointIndex) -> bool {
+        self.graph.points[at].waiters.iter().any(|waiter| {
+            let mut waits = self.graph.waits_at[waiter.index].iter();
+            waits.any(|other| self.is_earlier(waiter.index, *other, at) == Some(true))
+        })
     }
 
     /// Returns true if a rank called the collective of `a` before that of `b`.

@@ -105,10 +105,10 @@ impl GroupPosition {
     /// Returns true if the host has called NCCL for its newest collective and NCCL has not returned. Point-to-point
     /// operations share the numbers of `enqueued`, so nothing is known about groups that use them.
     pub(super) fn is_inside_call(&self) -> bool {
-        let enqueued = self.enqueued.as_ref().map(|work| work.seq);
+        // A new group has enqueued nothing. Releases without this number do not count point-to-point operations either.
+        let enqueued = self.enqueued.as_ref().map_or(0, |work| work.seq);
         let is_collective = self.called_p2p == Some(0);
-        is_collective
-            && self.called.is_some_and(|n| enqueued.and_then(|e| e.checked_add(1)) == Some(n))
+        is_collective && self.called.is_some_and(|called| Some(called) == enqueued.checked_add(1))
     }
 
     /// Returns true if nothing has changed since `earlier`: no call, no completion. Times of calls are converted from

@@ -210,6 +210,49 @@ fn names_the_rank_of_each_measured_hang() {
             "rank 1 holds up 3 ranks for 41 s: it called group tp before default_pg, others after it",
         ],
     );
+    // Measured on two GPUs: rank 1 skips a reduction in the default group and goes on with group tp, where the GPUs of the
+    // others have not come to, although all have called it.
+    let skip = |n: u32| {
+        ranks(n, |number, rank| {
+            let half: &[u32] = if number < 2 { &[0, 1] } else { &[2, 3] };
+            let rank = rank.group("default_pg", &all(n), 29);
+            let rank = if number == 1 { rank } else { rank.waits(30) };
+            rank.group("tp", half, 29).pending(work(30, "_ALLGATHER_BASE", 1024), 38.9)
+        })
+    };
+    assert_said(
+        "hang_skip in one of two groups",
+        &skip(4),
+        &[
+            "rank 1 holds up 3 ranks for 41 s: it called group tp before default_pg, others after it",
+        ],
+    );
+    assert_said(
+        "hang_skip in one of two groups, two ranks",
+        &skip(2),
+        &["2 ranks wait for 41 s: they called groups tp and default_pg in different orders"],
+    );
+    // The reduction of fewer elements completes, and the gathering after it waits for the other rank.
+    let mismatch = ranks(2, |number, rank| {
+        let rank = rank.group("default_pg", &all(2), 29);
+        let rank = match number {
+            0 => rank.waits(30),
+            _ => {
+                let mut rank = rank.pending(work(30, "ALLREDUCE", 1024), 39.0);
+                let group = rank.groups().last_mut().expect("a group");
+                (group.completed, group.pending) = (group.enqueued.clone(), Vec::new().into());
+                rank
+            }
+        };
+        rank.group("tp", &all(2), 29).pending(work(30, "_ALLGATHER_BASE", 1024), 38.9)
+    });
+    assert_said(
+        "hang_mismatch, two ranks",
+        &mismatch,
+        &[
+            "rank 0 waits for 41 s: some called ALLREDUCE #30 with 4194304 elements, others with 1024",
+        ],
+    );
     let dead = change(one_behind(4, 1), 1, |rank| {
         rank.exited("was killed by signal 9", Some("OUT OF MEMORY"))
     });
