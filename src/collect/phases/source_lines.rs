@@ -6,14 +6,16 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use gputop_model::text::visible;
 use gputop_model::{ProcessKey, redact};
 use gputop_peek::clock::boot_time;
 use gputop_peek::python::SourcePosition;
-use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::Mode;
 
 const MAX_FILES: usize = 512;
 const MAX_FILE_BYTES: u64 = 2 << 20;
@@ -89,20 +91,33 @@ impl SourceFiles {
         self.files.get_mut(path)?.as_mut()
     }
 
+    /// Opens a file as the program would. Neither `..` nor a symbolic link leads out of its root.
+    fn open(&self, path: &Path) -> Option<File> {
+        let (folder, inside, bounds) = match path.strip_prefix("/") {
+            Ok(inside) => ("root", inside, ResolveFlag::RESOLVE_IN_ROOT),
+            Err(_) => ("cwd", path, ResolveFlag::RESOLVE_BENEATH),
+        };
+        let folder = File::open(self.folder.join(folder)).ok()?;
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let opened = match openat2(&folder, inside, OpenHow::new().flags(flags).resolve(bounds)) {
+            // Before Linux 5.6.
+            Err(Errno::ENOSYS) => {
+                let is_plain = !inside.components().any(|part| part == Component::ParentDir);
+                let open = || openat(&folder, inside, flags, Mode::empty()).ok();
+                is_plain.then(open).flatten()
+            }
+            opened => opened.ok(),
+        };
+        opened.map(File::from)
+    }
+
     fn read(&self, path: &str) -> Option<String> {
         let path = Path::new(path);
-        let is_python = path.extension().is_some_and(|extension| extension == "py");
-        // A path such as `<string>` is no file, and `..` could lead out of the root of the process.
-        if !is_python || path.components().any(|part| part == Component::ParentDir) {
+        // A path such as `<string>` is no file.
+        if path.extension().is_none_or(|extension| extension != "py") {
             return None;
         }
-        let full = match path.strip_prefix("/") {
-            Ok(inside) => self.folder.join("root").join(inside),
-            Err(_) => self.folder.join("cwd").join(path),
-        };
-        let mut options = File::options();
-        options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        let file = options.open(full).ok()?;
+        let file = self.open(path)?;
         let found = file.metadata().ok()?;
         // Root can read files that the user of the program cannot.
         let owner = self.folder.metadata().ok()?.uid();
@@ -179,6 +194,12 @@ mod tests {
         std::os::unix::fs::symlink(inside.join("train.py"), inside.join("link.py"))
             .expect("a link");
         std::fs::write(root.path().join("7/other.py"), SOURCE).expect("a file");
+        std::fs::create_dir_all(inside.join("scripts")).expect("a folder");
+        // A link leads to a folder of the process, not of the host.
+        std::os::unix::fs::symlink("/home", inside.join("folder")).expect("a link");
+        for path in ["/home/scripts/../train.py", "/home/folder/train.py"] {
+            assert!(files.raw(path, at(1, None)).is_some(), "{path}");
+        }
         std::fs::write(inside.join("secrets.txt"), SOURCE).expect("a file");
         for path in ["/home/link.py", "/../other.py", "/home/secrets.txt", "<string>", "/home"] {
             assert_eq!(files.raw(path, at(1, None)), None, "{path}");

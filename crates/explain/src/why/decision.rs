@@ -1,4 +1,4 @@
-//! Decides for one cause. The rows are tried in order, and the first that fits counts.
+//! Decides for one cause: by figures from outside the program, then by the phase with the largest share.
 
 use gputop_model::gpu::Throttle;
 use gputop_model::phases::{Phase, PhaseWindow};
@@ -197,28 +197,38 @@ impl Signals<'_> {
         rows.into_iter().find(|(fits, _)| *fits).map(|(_, cause)| cause)
     }
 
-    /// Decides by what the driving thread does.
+    /// Decides by what the driving thread does most, of what explains itself.
     fn phase_cause(&self) -> Option<Cause> {
         let part = |phases: &[Phase]| self.part(phases);
         let is_unused = known(&self.window.thread.cpu).is_none_or(|cpu| cpu < 0.05)
             && percent(&self.window.other_cpu) < 0.05;
+        if part(&[Phase::Import, Phase::Load]) >= 0.5 {
+            return Some(Cause::Starts);
+        }
+        if part(IDLE) >= 0.9 && is_unused && self.utilization() < 2.0 {
+            return Some(Cause::NothingRuns);
+        }
+        let row = |phases: &[Phase], min: f64, cause| (part(phases), part(phases) >= min, cause);
+        let disk = part(&[Phase::Disk]).max(percent(&self.window.thread.blocked));
         let rows = [
-            (part(&[Phase::Compile]) >= 0.3, Cause::Compiles),
-            (part(&[Phase::Import, Phase::Load]) >= 0.5, Cause::Starts),
-            (part(IDLE) >= 0.9 && is_unused && self.utilization() < 2.0, Cause::NothingRuns),
-            (part(&[Phase::Checkpoint]) >= 0.25, Cause::Checkpoint),
-            (part(LOADER_WAIT) >= 0.3, Cause::DataLoader(self.loader_limit())),
-            (part(&[Phase::LoaderInline]) >= 0.3, Cause::LoadsInline),
-            (self.is_disk_bound(), Cause::Disk),
-            (part(&[Phase::Evaluation]) >= 0.3, Cause::Evaluation),
-            (part(&[Phase::Log]) >= 0.2, Cause::Logging),
-            (
-                self.waits_for.is_some() || self.is_nccl_waiting() || self.is_rank_waiting(),
-                Cause::OtherRank,
-            ),
-            (self.is_copying(), Cause::CopiesToGpu),
+            row(&[Phase::Compile], 0.3, Cause::Compiles),
+            row(&[Phase::Checkpoint], 0.25, Cause::Checkpoint),
+            row(LOADER_WAIT, 0.3, Cause::DataLoader(self.loader_limit())),
+            row(&[Phase::LoaderInline], 0.3, Cause::LoadsInline),
+            (disk, self.is_disk_bound(), Cause::Disk),
+            row(&[Phase::Evaluation], 0.3, Cause::Evaluation),
+            row(&[Phase::Log], 0.2, Cause::Logging),
         ];
-        rows.into_iter().find(|(fits, _)| *fits).map(|(_, cause)| cause)
+        let fitting = rows.into_iter().filter(|(_, fits, _)| *fits).rev();
+        if let Some((share, _, cause)) = fitting.max_by(|a, b| a.0.total_cmp(&b.0)) {
+            let own = self.share(&[Phase::Python]);
+            let is_own_larger = own.value() - share > own.error();
+            return is_own_larger.then(|| self.launch_cause()).flatten().or(Some(cause));
+        }
+        if self.waits_for.is_some() || self.is_nccl_waiting() || self.is_rank_waiting() {
+            return Some(Cause::OtherRank);
+        }
+        self.is_copying().then_some(Cause::CopiesToGpu)
     }
 
     /// Decides between a wait for the GPU, small kernels and slow launches.

@@ -300,6 +300,10 @@ fn decides_for_the_cause_of_each_row() {
             changed(gpu(), |g| { full(g); g.sm_active = Some(1.0); })),
         ("few SMs", Cause::FewSms, window(&[(Sync, 100)]),
             changed(gpu(), |g| { full(g); g.sm_active = Some(0.8); })),
+        ("inline, and checkpoints", Cause::LoadsInline, window(&[(LoaderInline, 68), (Checkpoint, 32)]), gpu()),
+        ("Python, and loads inline", Cause::PythonOrLaunches, window(&[(Python, 70), (LoaderInline, 30)]), gpu()),
+        ("Python, and as much inline", Cause::LoadsInline, window(&[(Python, 52), (LoaderInline, 48)]), gpu()),
+        ("evaluation of a slow training", Cause::Evaluation, window(&[(Backward, 34), (Evaluation, 32), (Optimizer, 24), (Forward, 10)]), gpu()),
         ("Python", Cause::PythonOrLaunches, window(&[(Python, 80), (Forward, 20)]), gpu()),
         ("unreadable", Cause::PythonOrLaunches, window(&[(Unreadable, 70), (Forward, 30)]), gpu()),
         ("mixed", Cause::NoSingleCause, changed(window(&[(LoaderWait, 28), (Copy, 22), (Backward, 32), (Log, 18)]), |w| {
@@ -321,6 +325,8 @@ fn the_sentence_names_share_evidence_and_what_to_try() {
         "Waits for the data loader: 82 % (±11) of the last 10 s. 2 workers at 97 % CPU each; SM active 10 %. \
          Try num_workers=8: 16 cores, 13 idle."
     );
+    let two = answer(&self::window(&[(Phase::LoaderInline, 68), (Phase::Checkpoint, 32)]), &gpu());
+    assert_eq!(two.also, ["Most of the rest: 32 % (±13) checkpoint."]);
     let few = PhaseWindow {
         phases: vec![PhaseCount { phase: Phase::LoaderWait, count: 30 }],
         ..window.clone()

@@ -1,7 +1,7 @@
 //! The sentences of an answer.
 
 use gputop_model::gpu::Throttle;
-use gputop_model::phases::{Phase, PhasePlace};
+use gputop_model::phases::{Phase, PhaseCount, PhasePlace};
 use gputop_model::units::Millis;
 
 use super::answer::{Answer, Cause, LoaderLimit};
@@ -13,6 +13,8 @@ const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1_073_741_824.0;
 /// Share from which on a phase without a cause of its own is what a program mostly does.
 const MOST: f64 = 0.6;
+/// Share from which on the second phase is worth a sentence.
+const MIN_SECOND: f64 = 0.2;
 /// Age from which on a compilation is a recompilation.
 const MIN_RECOMPILE_AGE: Millis = Millis(600_000);
 /// Age up to which a program tunes its kernels.
@@ -406,20 +408,7 @@ impl Text<'_> {
 
     /// Returns the most frequent line of the cause: "`loss.item()` at train.py:57".
     fn place_of(&self, cause: Cause) -> Option<String> {
-        let phases: &[Phase] = match cause {
-            Cause::Compiles => &[Phase::Compile],
-            Cause::Starts => &[Phase::Import, Phase::Load],
-            Cause::Checkpoint => &[Phase::Checkpoint],
-            Cause::LoadsInline => &[Phase::LoaderInline],
-            Cause::Disk => &[Phase::Disk],
-            Cause::Evaluation => &[Phase::Evaluation],
-            Cause::Logging => &[Phase::Log],
-            Cause::CopiesToGpu => &[Phase::Copy],
-            Cause::WaitsForGpu => &[Phase::Sync],
-            Cause::PythonOrLaunches | Cause::SmallKernels => OWN_WORK,
-            _ => return None,
-        };
-        self.signals.window.place(phases).map(place_text)
+        self.signals.window.place(phases_of(cause)).map(place_text)
     }
 
     fn workers(&self) -> Option<String> {
@@ -503,7 +492,7 @@ impl Text<'_> {
         list
     }
 
-    /// Returns the second group of samples, if it cannot be told apart from the largest.
+    /// Returns the second group of samples, if it is large.
     fn second(&self, cause: Cause) -> Option<String> {
         if matches!(cause, Cause::Busy | Cause::NotEnoughSamples | Cause::NoSingleCause) {
             return None;
@@ -511,12 +500,42 @@ impl Text<'_> {
         let samples = self.signals.window.samples();
         let [first, second, ..] = &self.signals.window.phases[..] else { return None };
         let share = |count: u32| Share::new(count, samples);
-        let is_close =
-            share(first.count).is_counted() && share(first.count).overlaps(share(second.count));
-        is_close.then(|| {
-            let (a, b) = (first.phase.label(), second.phase.label());
-            format!("Close together: {} {a}, {} {b}.", share(first.count), share(second.count))
-        })
+        let (first, second, names) =
+            (share(first.count), share(second.count), (first.phase.label(), second.phase.label()));
+        if !first.is_counted() {
+            return None;
+        }
+        if first.overlaps(second) {
+            return Some(format!("Close together: {first} {}, {second} {}.", names.0, names.1));
+        }
+        let named = match cause {
+            Cause::DataLoader(_) => LOADER_WAIT,
+            cause => phases_of(cause),
+        };
+        let is_other = |phase: &&PhaseCount| {
+            phase.phase != Phase::Sync && !named.is_empty() && !named.contains(&phase.phase)
+        };
+        let other = self.signals.window.phases.iter().find(is_other)?;
+        let share = share(other.count);
+        let is_large = share.value() >= MIN_SECOND;
+        is_large.then(|| format!("Most of the rest: {share} {}.", other.phase.label()))
+    }
+}
+
+/// Returns the phases that a cause names, if it has a line of its own.
+fn phases_of(cause: Cause) -> &'static [Phase] {
+    match cause {
+        Cause::Compiles => &[Phase::Compile],
+        Cause::Starts => &[Phase::Import, Phase::Load],
+        Cause::Checkpoint => &[Phase::Checkpoint],
+        Cause::LoadsInline => &[Phase::LoaderInline],
+        Cause::Disk => &[Phase::Disk],
+        Cause::Evaluation => &[Phase::Evaluation],
+        Cause::Logging => &[Phase::Log],
+        Cause::CopiesToGpu => &[Phase::Copy],
+        Cause::WaitsForGpu => &[Phase::Sync],
+        Cause::PythonOrLaunches | Cause::SmallKernels => OWN_WORK,
+        _ => &[],
     }
 }
 
