@@ -66,9 +66,9 @@ impl Grouping {
                 facts.and_then(Process::container_text).unwrap_or_else(|| "no container".into())
             }
             Self::Job => text(facts.and_then(|f| f.job.value()), "job"),
-            Self::Rank => facts
-                .and_then(|f| f.rank.get())
-                .map_or_else(|| "no rank".into(), |rank| format!("rank {rank}")),
+            Self::Rank => {
+                row.rank().get().map_or_else(|| "no rank".into(), |rank| format!("rank {rank}"))
+            }
         })
     }
 }

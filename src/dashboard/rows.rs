@@ -442,6 +442,21 @@ impl ProcessRow {
         }
     }
 
+    /// Returns the rank of the process in its job, by its environment or by its process groups.
+    pub fn rank(&self) -> Reading<u32> {
+        let named = self.fact(|facts| &facts.rank);
+        let (RowOrigin::Listed { frame, .. } | RowOrigin::Local { frame, .. }) = &self.origin
+        else {
+            return named;
+        };
+        let key = self.facts().map(|facts| facts.key);
+        let read = frame.ranks.iter().find(|reading| Some(reading.process) == key);
+        match read.and_then(|reading| reading.rank) {
+            Some(rank) if named.value().is_none() => Reading::Value(rank),
+            _ => named,
+        }
+    }
+
     /// Like [`fact`](Self::fact), but returns a missing value for an exited process.
     pub fn live_fact<T: Clone>(&self, of: impl Fn(&Process) -> &Reading<T>) -> Reading<T> {
         if self.ended().is_some() { gone() } else { self.fact(of) }
@@ -534,8 +549,8 @@ impl ProcessRow {
                     || facts.job.value().is_some_and(|v| has(v))
                     || facts.container.value().is_some_and(|v| has(v))
                     || facts.container_text().is_some_and(|v| has(&v))
-                    || facts.rank.get().is_some_and(|rank| format!("rank{rank}") == filter)
             })
+            || self.rank().get().is_some_and(|rank| format!("rank{rank}") == filter)
     }
 
     /// Returns the sort key of the default order: running processes by GPU and descending size, then exited processes,

@@ -169,7 +169,7 @@ pub const FIELDS: &[FieldDef] = &[
     }),
     number("pid", "pid:418", "Process ID.", Unit::Count, |row| Some(f64::from(row.pid().0))),
     number("rank", "rank:3", "Rank in a distributed job.", Unit::Count, |row| {
-        row.facts()?.rank.get().map(f64::from)
+        row.rank().get().map(f64::from)
     }),
     text(
         "job",
