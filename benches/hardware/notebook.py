@@ -1,4 +1,4 @@
-"""Somebody else's notebook on the same card: takes memory in steps, rests, leaves. notebook.py GPU STEPS"""
+"""Somebody else's notebook on the same card: takes memory in steps, rests, leaves. notebook.py GPU STEPS [REST]"""
 
 import sys
 import time
@@ -12,4 +12,4 @@ for _ in range(steps):
     matrix = torch.randn(4096, 4096, device=device)
     (matrix @ matrix).sum().item()
     time.sleep(4)
-time.sleep(6)
+time.sleep(float(sys.argv[3]) if len(sys.argv) > 3 else 6)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""One rank of a job that goes wrong in a chosen way, with three process groups on the fake CUDA and NCCL.
+"""One rank of a job that goes wrong in a chosen way, with three process groups.
 
     ranks.py RANK SIZE PORT MODE
 
-Each step reduces in the default group and gathers in the group `tp`. At step STEP_OF_FAULT, rank 1 does as MODE says:
+Each step reduces in the default group and gathers in the group `tp`. At the step FAULT_STEP (30), the rank FAULT_RANK (1) does
+as MODE says:
 
     ok        nothing; all ranks go on
     slow      sleeps 50 ms in each step
@@ -24,7 +25,7 @@ import sys
 import threading
 import time
 
-STEP_OF_FAULT = 30
+STEP_OF_FAULT, FAULT_RANK = (int(os.environ.get(name, default)) for name, default in (("FAULT_STEP", 30), ("FAULT_RANK", 1)))
 # Truth about each group by name, and about this rank.
 groups = {}
 state = {"step": 0, "is_waiting": False}
@@ -106,7 +107,7 @@ def run(rank, size, port, mode):
     def pass_activation():
         if rank > 0:
             world.pass_on(dist.irecv, small, rank - 1)
-        if mode == "pipeline" and rank == 1 and step == STEP_OF_FAULT:
+        if mode == "pipeline" and rank == FAULT_RANK and step == STEP_OF_FAULT:
             sleep()
         if rank < size - 1:
             world.pass_on(dist.isend, small, rank + 1)
@@ -119,9 +120,9 @@ def run(rank, size, port, mode):
         step = state["step"] + 1
         for truth in groups.values():
             truth["completed"] = truth["returned"]
-        is_odd = rank == 1 and step == STEP_OF_FAULT
+        is_odd = rank == FAULT_RANK and step == STEP_OF_FAULT
         state["step"] = step
-        if mode == "slow" and rank == 1:
+        if mode == "slow" and rank == FAULT_RANK:
             time.sleep(0.05)
         if is_odd and mode in ("item", "init"):
             sleep()
