@@ -26,12 +26,12 @@ pub struct Args {
     pub view: RecordingViewArgs,
 }
 
-/// Recording of a training run on four H200 GPUs.
+/// Recording of training and other programs on two H200s (benches/hardware/story).
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another program leaks
-/// memory.
-const OPENING: Millis = Millis(117_000);
+/// Time at which the demo opens: both GPUs are busy, one program has just run out of memory, another leaks memory, and half a
+/// minute later one rank holds up the other.
+const OPENING: Millis = Millis(121_000);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if !has_terminal() {

@@ -143,7 +143,7 @@ macro_rules! columns {
 columns! {
     right "RANK" 4 8, |row, _| Cell::reading(&row.rank(), u32::to_string),
         Smallest |row| SortKey::number(row.rank().get().map(f64::from)),
-        "Rank of the process in its job, read from RANK or SLURM_PROCID in its environment, or from its process groups.";
+        "Rank in its job: RANK or SLURM_PROCID in its environment, or read from its process groups.";
     right "GPU" 4 1, |row, _| Cell::known(row.gpu_label()),
         Smallest |row| SortKey::Number(f64::from(row.gpu_index())),
         "NVML index of the GPU, followed by :N for a MIG instance.";

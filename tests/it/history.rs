@@ -4,7 +4,7 @@ use crate::support::terminal::Launch;
 
 #[test]
 fn charts_and_position_move_together_on_a_terminal() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.gpt.zst");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/recordings/four_gpus.gpt.zst");
     let terminal =
         Launch::gputop().args(["replay", "--paused", file]).env("TZ", "UTC").size(60, 120).start();
     terminal.wait_text("TIMELINE");

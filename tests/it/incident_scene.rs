@@ -24,7 +24,7 @@ use crate::support::fake_nvml::FakeNvml;
 use crate::support::python;
 use crate::support::python_target::PythonTarget;
 use crate::support::replay_client::{PAUSED, frame, start};
-use crate::support::screen_fixture::DEMO;
+use crate::support::screen_fixture::FOUR_GPUS;
 use crate::support::terminal::{Launch, Terminal};
 use crate::support::torch_target::Target;
 use crate::support::training_day;
@@ -312,7 +312,7 @@ fn ids_found(watcher: Watcher) -> Vec<String> {
 
 #[test]
 fn a_jump_to_the_end_of_the_demo_explains_its_failures_as_playing_does() {
-    let mut seen = start(DEMO.to_vec(), Options { start: Millis(117_000), ..PAUSED });
+    let mut seen = start(FOUR_GPUS.to_vec(), Options { start: Millis(117_000), ..PAUSED });
     let watcher = Watcher::start_with(None, usize::MAX).unwrap();
     let mut until = |play: Option<Play>, reached: fn(&Position) -> bool| {
         play.into_iter().for_each(|play| seen.ask(play));
@@ -333,7 +333,7 @@ fn a_jump_to_the_end_of_the_demo_explains_its_failures_as_playing_does() {
 #[test]
 fn explains_the_failures_of_the_demo_after_it_opened_near_its_middle() {
     let opening = Options { speed: 16.0, start: Millis(117_000), ..Options::default() };
-    let mut seen = start(DEMO.to_vec(), opening);
+    let mut seen = start(FOUR_GPUS.to_vec(), opening);
     let watcher = Watcher::start(None).unwrap();
     loop {
         let update = seen.next();

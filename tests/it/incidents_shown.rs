@@ -33,7 +33,7 @@ use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
 use crate::support::fake_machine::{dashboard, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::many_processes::key;
-use crate::support::screen_fixture::{DEMO, app_at, diagnose, draw, lines_until};
+use crate::support::screen_fixture::{FOUR_GPUS, app_at, diagnose, draw, lines_until};
 
 /// Returns an app with the recording's GPUs and an incident of that day with this severity.
 fn app_with(severity: Severity) -> App {
@@ -42,7 +42,7 @@ fn app_with(severity: Severity) -> App {
 
 /// Returns the app of [`app_with`] at another time of the demo.
 fn app_with_at(severity: Severity, seconds: u64) -> App {
-    let mut app = app_at(DEMO, seconds, Palette::None, false, true);
+    let mut app = app_at(FOUR_GPUS, seconds, Palette::None, false, true);
     let mut incident = explain(Catalogue::embedded(), "train.log", OOM.as_bytes()).remove(0);
     let time = jiff::Timestamp::from_millisecond(app.host.frame.time.0).unwrap();
     incident.time = Some(time.to_string());
@@ -338,8 +338,8 @@ fn demo() -> App {
 }
 
 fn demo_at(seconds: u64) -> App {
-    let mut app = app_at(DEMO, seconds, Palette::None, false, false);
-    diagnose(&mut app, DEMO, seconds);
+    let mut app = app_at(FOUR_GPUS, seconds, Palette::None, false, false);
+    diagnose(&mut app, FOUR_GPUS, seconds);
     app
 }
 
@@ -439,14 +439,14 @@ fn the_tour_leads_to_the_process_on_top_also_in_a_small_pane() {
 
 /// Headline and GPU of each incident after the recording was played like this: entire parts, or only the events in them.
 fn explained_after(parts: &[(u64, u64, bool)]) -> Vec<(String, Option<u32>)> {
-    let file = File::from_bytes(Cow::Borrowed(DEMO)).unwrap();
+    let file = File::from_bytes(Cow::Borrowed(FOUR_GPUS)).unwrap();
     let (start, end) = file.span();
     let mut diagnosis = RecordingDiagnosis::default();
     diagnosis.see(Update::Hello(Arc::new(file.hello().clone())));
     for (from, to, has_frames) in parts {
         let [from, to] = [from, to].map(|seconds| Mono(start.0 + seconds * 1_000));
         diagnosis.see(Update::Jump { from, summaries: Vec::new() });
-        for line in lines_until(DEMO, to.min(end)) {
+        for line in lines_until(FOUR_GPUS, to.min(end)) {
             match line {
                 Line::Update(Update::Frame(frame)) if *has_frames && frame.mono >= from => {
                     diagnosis.see(Update::Frame(frame));

@@ -12,8 +12,8 @@ use crate::support::fake_nvml::FakeNvml;
 use crate::support::replay_client::frame;
 use crate::support::training_day::{self, Day};
 
-fn demo() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/demo.gpt.zst")
+fn recording() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recordings/four_gpus.gpt.zst")
 }
 
 fn summary(args: &[&str]) -> Output {
@@ -27,20 +27,20 @@ fn text(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn of_demo(args: &[&str]) -> String {
-    text(&[args, &[demo().to_str().unwrap()]].concat())
+fn of_recording(args: &[&str]) -> String {
+    text(&[args, &[recording().to_str().unwrap()]].concat())
 }
 
 #[test]
-fn summarises_the_built_in_recording() {
-    let text = of_demo(&[]);
+fn summarises_a_recording() {
+    let text = of_recording(&[]);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    insta::assert_snapshot!("demo", text);
+    insta::assert_snapshot!("four_gpus", text);
 }
 
 #[test]
 fn json_has_bytes_shares_and_first_fixes() {
-    let json: Value = serde_json::from_str(&of_demo(&["--json"])).unwrap();
+    let json: Value = serde_json::from_str(&of_recording(&["--json"])).unwrap();
     assert_eq!((&json["schema"], &json["samples"]), (&1.into(), &236.into()));
     let gpu = &json["gpus"][0];
     assert_eq!(gpu["total_bytes"], 150_754_820_096_u64);
@@ -60,7 +60,7 @@ fn json_has_bytes_shares_and_first_fixes() {
 
 #[test]
 fn html_is_one_file_that_loads_nothing() {
-    let html = of_demo(&["--html"]);
+    let html = of_recording(&["--html"]);
     assert_eq!(html.matches("<svg ").count(), 4 + 6, "charts of GPUs and pools");
     assert!(html.contains("An exclamation mark is an incident."));
     let mut rest = html.as_str();
@@ -80,8 +80,9 @@ fn html_is_one_file_that_loads_nothing() {
 
 #[test]
 fn markdown_has_a_table_for_each_part() {
-    let markdown = of_demo(&["--markdown"]);
-    for heading in ["# demo.gpt.zst\n", "\n## GPUs\n", "\n## Processes\n", "\n## Incidents\n"] {
+    let markdown = of_recording(&["--markdown"]);
+    for heading in ["# four\\_gpus.gpt.zst\n", "\n## GPUs\n", "\n## Processes\n", "\n## Incidents\n"]
+    {
         assert!(markdown.contains(heading), "{markdown}");
     }
     assert!(markdown.contains("| 0 | 140G |"), "{markdown}");
@@ -116,7 +117,7 @@ fn compares_two_runs_figure_by_figure() {
 
 #[test]
 fn an_unfinished_recording_is_summarised_up_to_its_end() {
-    let whole = std::fs::read(demo()).unwrap();
+    let whole = std::fs::read(recording()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let cut = folder.path().join("cut.gpt.zst");
     std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
@@ -152,7 +153,7 @@ fn a_recording_without_a_readable_sample_is_an_error() {
     std::fs::write(&path, &bytes).unwrap();
     let name = path.to_str().unwrap();
     for args in
-        [&[name][..], &["--json", name], &["--html", name], &[demo().to_str().unwrap(), name]]
+        [&[name][..], &["--json", name], &["--html", name], &[recording().to_str().unwrap(), name]]
     {
         let output = summary(args);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
@@ -200,7 +201,7 @@ fn damage_is_a_gap_wherever_it_is() {
 fn a_trace_of_another_program_proves_nothing() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("crates/allocator/tests/data/snapshots/torch-2.15/expandable.pickle");
-    let output = summary(&["--trace", trace.to_str().unwrap(), demo().to_str().unwrap()]);
+    let output = summary(&["--trace", trace.to_str().unwrap(), recording().to_str().unwrap()]);
     assert!(output.status.success());
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(

@@ -8,7 +8,7 @@ use gputop::tui::view::View;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::support::screen_fixture::{DEMO, app_at, openable, screen};
+use crate::support::screen_fixture::{FOUR_GPUS, app_at, openable, screen};
 
 /// Draws a screen with its help.
 fn help_of(app: &mut App, id: &str, (width, height): (u16, u16)) -> String {
@@ -23,7 +23,7 @@ fn help_of(app: &mut App, id: &str, (width, height): (u16, u16)) -> String {
 
 #[test]
 fn the_keys_of_every_screen_fit_on_one_page() {
-    let mut app = app_at(DEMO, 140, Palette::None, false, false);
+    let mut app = app_at(FOUR_GPUS, 140, Palette::None, false, false);
     let ids: Vec<_> = openable(&app).iter().map(|def| def.id).collect();
     assert!(ids.len() > 5, "{ids:?}");
     for id in ids {

@@ -588,7 +588,7 @@ fn a_rewound_display_does_not_announce_a_later_incident() {
 
 #[test]
 fn the_screen_is_the_same_after_going_back_and_forth() {
-    let file = File::from_bytes(screen_fixture::DEMO.into()).unwrap();
+    let file = File::from_bytes(screen_fixture::FOUR_GPUS.into()).unwrap();
     let start = file.span().0;
     let mut played = ReplayedApp::new(file);
     let mut screen_at = |seconds: u64| {
@@ -610,7 +610,7 @@ fn the_screen_is_the_same_after_going_back_and_forth() {
 
 #[test]
 fn charts_do_not_become_shorter_when_a_recording_goes_back() {
-    let file = File::from_bytes(screen_fixture::DEMO.into()).unwrap();
+    let file = File::from_bytes(screen_fixture::FOUR_GPUS.into()).unwrap();
     let start = file.span().0;
     let mut played = ReplayedApp::new(file);
     let length = |app: &App| app.host.time_axis(None).length;

@@ -182,7 +182,7 @@ fn the_sort_column_is_shown() {
 #[test]
 fn main_keys_fit_80_columns_during_playback() {
     let app = screen_fixture::app_at(
-        screen_fixture::DEMO,
+        screen_fixture::FOUR_GPUS,
         98,
         gputop::tui::theme::Palette::None,
         false,
@@ -216,7 +216,7 @@ fn a_gpu_screen_shows_what_fits_for_a_new_process() {
 fn recordings_without_names_of_tensors_offer_neither_holders_nor_stacks() {
     let app = |live| {
         let palette = gputop::tui::theme::Palette::None;
-        screen_fixture::app_at(screen_fixture::DEMO, 118, palette, false, live)
+        screen_fixture::app_at(screen_fixture::FOUR_GPUS, 118, palette, false, live)
     };
     let footer = |live| {
         let text = text_of(&screen_fixture::draw(&app(live), "memory", 200, 40));

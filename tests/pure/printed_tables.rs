@@ -7,11 +7,11 @@ use gputop::tui::theme::Palette;
 use jiff::tz::TimeZone;
 
 use crate::support::many_processes::{Member, TestApp};
-use crate::support::screen_fixture::{DEMO, app_at};
+use crate::support::screen_fixture::{FOUR_GPUS, app_at};
 
 #[test]
 fn the_tables_use_the_width() {
-    let app = app_at(DEMO, 117, Palette::None, false, true);
+    let app = app_at(FOUR_GPUS, 117, Palette::None, false, true);
     for width in [60, 80, 160] {
         let text = overview(&app.host, width, &UNICODE, &TimeZone::UTC);
         assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");

@@ -17,16 +17,16 @@ use ratatui::style::Color;
 
 use crate::screen_sizes::screen_sizes;
 use crate::support::many_processes::{Member, TestApp};
-use crate::support::screen_fixture::{DEMO, app_at, draw, openable};
+use crate::support::screen_fixture::{FOUR_GPUS, app_at, draw, openable};
 
 const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
 const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 50)];
 
 /// Name, recording, seconds into it, and whether to draw in ASCII only.
 const CASES: &[(&str, &[u8], u64, bool)] = &[
-    ("start", DEMO, 0, false),
-    ("training", DEMO, 140, false),
-    ("ended", DEMO, 500, true),
+    ("start", FOUR_GPUS, 0, false),
+    ("training", FOUR_GPUS, 140, false),
+    ("ended", FOUR_GPUS, 500, true),
     ("trouble", TROUBLE, 500, false),
 ];
 
@@ -80,7 +80,7 @@ fn every_screen_is_listed() {
 
 #[test]
 fn every_screen_can_be_drawn_at_any_size() {
-    for recording in [DEMO, TROUBLE] {
+    for recording in [FOUR_GPUS, TROUBLE] {
         let app = app_at(recording, 500, Palette::Dark, false, false);
         for (seed, def) in openable(&app).into_iter().enumerate() {
             for (width, height) in screen_sizes(seed as u64) {
@@ -117,7 +117,7 @@ fn every_coloured_theme_draws_every_screen_with_the_same_characters() {
 
 #[test]
 fn paused_display_shows_no_later_data() {
-    let mut app = app_at(DEMO, 140, Palette::None, false, true);
+    let mut app = app_at(FOUR_GPUS, 140, Palette::None, false, true);
     let shown = |app: &App| {
         let texts = openable(app).into_iter().map(|def| text_of(&draw(app, def.id, 200, 60)));
         texts.collect::<Vec<_>>()
@@ -166,7 +166,7 @@ const UNCONVERTED_TEXT: &str = "数据集训练";
 
 #[test]
 fn in_ascii_the_program_draws_only_ascii() {
-    for recording in [DEMO, TROUBLE] {
+    for recording in [FOUR_GPUS, TROUBLE] {
         let app = app_at(recording, 500, Palette::None, true, false);
         for def in openable(&app) {
             for (width, height) in SIZES {

@@ -9,7 +9,7 @@ use gputop_model::gpu::{Health, HealthState};
 use gputop_model::protocol::Update;
 
 use crate::support::many_processes::{Member, TestApp, frame};
-use crate::support::screen_fixture::{DEMO, app_at, diagnose, draw};
+use crate::support::screen_fixture::{FOUR_GPUS, app_at, diagnose, draw};
 
 const SIZES: [(u16, u16); 4] = [(60, 15), (80, 24), (120, 40), (200, 50)];
 
@@ -34,10 +34,10 @@ fn layout(text: &str) -> Vec<(usize, String)> {
 fn the_demo_does_not_move() {
     let mut first = None;
     for seconds in [0, 60, 100, 140, 200, 500] {
-        let mut app = app_at(DEMO, seconds, Palette::None, false, false);
+        let mut app = app_at(FOUR_GPUS, seconds, Palette::None, false, false);
         for with_incidents in [false, true] {
             if with_incidents {
-                diagnose(&mut app, DEMO, seconds);
+                diagnose(&mut app, FOUR_GPUS, seconds);
             }
             let texts =
                 SIZES.map(|(width, height)| text_of(&draw(&app, "overview", width, height)));

@@ -21,7 +21,11 @@ use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+/// The built-in recording, of which the documentation shows pictures.
+#[allow(dead_code)]
 pub const DEMO: &[u8] = include_bytes!("../../../assets/demo.gpt.zst");
+/// Training, a failure for fragmentation, a failed assertion and a leak on four H200s, recorded by an earlier version.
+pub const FOUR_GPUS: &[u8] = include_bytes!("../../data/recordings/four_gpus.gpt.zst");
 
 /// Returns the app at `seconds` after the start of a recording, as if it had watched from the start. `live` hides that
 /// it is a recording.

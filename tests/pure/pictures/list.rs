@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use gputop::tui::app::App;
 use gputop::tui::picture::{BACKGROUND, draw_cells, opening, svg};
 use gputop::tui::screen::Effect;
 use gputop::tui::theme::Palette;
@@ -25,9 +26,10 @@ struct Picture {
 }
 
 const PICTURES: &[Picture] = &[
-    Picture { name: "memory", screen: "memory", at: 98, size: (120, 40) },
-    Picture { name: "overview", screen: "overview", at: 98, size: (120, 36) },
+    Picture { name: "memory", screen: "memory", at: 105, size: (120, 40) },
+    Picture { name: "overview", screen: "overview", at: 200, size: (120, 36) },
     Picture { name: "gpu", screen: "gpu", at: 140, size: (120, 40) },
+    Picture { name: "ranks", screen: "ranks", at: 200, size: (120, 14) },
 ];
 
 impl Picture {
@@ -36,9 +38,17 @@ impl Picture {
     }
 
     fn draw(&self) -> String {
-        let app = screen_fixture::app_at(screen_fixture::DEMO, self.at, Palette::Dark, false, true);
+        let app = demo_at(self.at);
         svg(&screen_fixture::draw(&app, self.screen, self.size.0, self.size.1))
     }
+}
+
+/// Returns the app at `seconds` of the built-in recording, with its incidents.
+fn demo_at(seconds: u64) -> App {
+    let recording = screen_fixture::DEMO;
+    let mut app = screen_fixture::app_at(recording, seconds, Palette::Dark, false, true);
+    screen_fixture::diagnose(&mut app, recording, seconds);
+    app
 }
 
 fn path(name: &str) -> PathBuf {
@@ -49,17 +59,8 @@ fn path(name: &str) -> PathBuf {
 /// Returns the path and the content of every picture.
 pub fn all() -> Vec<(PathBuf, String)> {
     let pictures = PICTURES.iter().map(|picture| (picture.path(), picture.draw()));
-    let others = [("fix", fix()), ("holders", holders()), ("ranks", ranks())];
+    let others = [("fix", fix()), ("holders", holders())];
     pictures.chain(others.map(|(name, drawn)| (path(name), drawn))).collect()
-}
-
-/// Four ranks on a simulated NCCL, one of which waits for its data loader.
-const RANKS: &[u8] = include_bytes!("../../data/recordings/ranks.gpt.zst");
-const RANKS_SECONDS: u64 = 74;
-
-fn ranks() -> String {
-    let app = screen_fixture::app_at(RANKS, RANKS_SECONDS, Palette::Dark, false, true);
-    svg(&screen_fixture::draw(&app, "ranks", 120, 16))
 }
 
 /// The start of a training run that keeps the graphs of some losses, recorded on an H200, and four readings of what holds
@@ -80,8 +81,7 @@ fn holders() -> String {
 
 /// Draws the way from a failure to its fix in the demo: the overview, the explanation, and the first fix copied.
 fn fix() -> String {
-    let mut app = screen_fixture::app_at(screen_fixture::DEMO, 117, Palette::Dark, false, true);
-    screen_fixture::diagnose(&mut app, screen_fixture::DEMO, 117);
+    let mut app = demo_at(121);
     let mut view = View::default();
     view.follow(&app);
     let mut frames = Vec::new();
