@@ -81,7 +81,8 @@ fn html_is_one_file_that_loads_nothing() {
 #[test]
 fn markdown_has_a_table_for_each_part() {
     let markdown = of_recording(&["--markdown"]);
-    for heading in ["# four\\_gpus.gpt.zst\n", "\n## GPUs\n", "\n## Processes\n", "\n## Incidents\n"]
+    for heading in
+        ["# four\\_gpus.gpt.zst\n", "\n## GPUs\n", "\n## Processes\n", "\n## Incidents\n"]
     {
         assert!(markdown.contains(heading), "{markdown}");
     }
