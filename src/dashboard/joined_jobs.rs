@@ -170,7 +170,7 @@ mod tests {
             reports[0] = joined.push("node1", at, ranks);
         }
         let alone = verdicts(&reports[0]);
-        assert!(alone.iter().all(|text| text.contains("not on this host")), "{alone:?}");
+        assert!(alone.iter().all(|text| text.contains("no process on this host")), "{alone:?}");
         joined.forget("node1");
         assert_eq!(*joined.reports(), []);
     }

@@ -121,7 +121,7 @@ impl Display for Verdict {
                 self.ranks_wait(f)?;
                 write!(f, " for {age} at {work} in group {group}: {} ", RankList(&self.culprits))?;
                 let place = if *hosts == 1 { "this host" } else { "these hosts" };
-                write!(f, "{} not on {place}", self.choose("is", "are"))
+                write!(f, "{} no process on {place}", self.choose("has", "have"))
             }
             Cause::NotCompleted => {
                 self.ranks_wait(f)?;

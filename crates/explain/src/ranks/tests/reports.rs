@@ -359,7 +359,7 @@ fn a_starting_rank_has_a_process() {
     let long = sentences(&look(&other, &[0, 1000, 11_000]));
     assert_eq!(
         long,
-        ["3 ranks wait for 50 s at ALLREDUCE #30 in group dp: rank 1 is not on this host"]
+        ["3 ranks wait for 50 s at ALLREDUCE #30 in group dp: rank 1 has no process on this host"]
     );
 }
 
@@ -463,7 +463,7 @@ fn a_job_may_have_several_hosts() {
     let one: Vec<_> = split("10.0.0.1:29500").into_iter().take(2).collect();
     let long = sentences(&look(&one, &[0, 1000, 11_000]));
     let expected =
-        "2 ranks wait for 50 s at ALLREDUCE #30 in group dp: ranks 2 and 3 are not on this host";
+        "2 ranks wait for 50 s at ALLREDUCE #30 in group dp: ranks 2 and 3 have no process on this host";
     assert_eq!(long, [expected]);
 }
 
