@@ -539,12 +539,12 @@ fn phases_of(cause: Cause) -> &'static [Phase] {
     }
 }
 
-/// Returns "`loss.item()` at train.py:57".
+/// Returns "`loss.item()` at train.py:57", or "in step (train.py:57)" without the text of the line.
 fn place_text(place: &PhasePlace) -> String {
     let at = format!("{}:{}", place.file_name(), place.line);
     match &place.text {
         Some(text) => format!("`{text}` at {at}"),
-        None => format!("{at} {}", place.function),
+        None => format!("in {} ({at})", place.function),
     }
 }
 
