@@ -374,8 +374,9 @@ fn power_text(power: MilliWatts, cap: Option<MilliWatts>) -> String {
 /// Minimum width of a truncated incident title. Shorter titles are not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
-/// Draws an incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  +2 more d explain`. Omits the
-/// explain key if it opens another incident, `explained`. Above the page of an incident, says that this is another one.
+/// Draws an incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  +2 more d explain`. If the
+/// explain key opens another incident, `explained`, shows the key of the list. Above the page of an incident, says that this
+/// is another one.
 pub fn incident(
     app: &App,
     incident: &Arc<Incident>,
@@ -388,9 +389,10 @@ pub fn incident(
     let theme = &app.ui.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
-    let explain = if is_above_page { "open" } else { Action::Why.def().short };
-    let key = format!(" {} {explain}", app.ui.keymap.label(Action::Why));
-    let key = if Some(incident) == explained { key } else { String::new() };
+    let opens_this = Some(incident) == explained;
+    let action = if opens_this { Action::Why } else { Action::Incidents };
+    let what = if opens_this && is_above_page { "open" } else { action.def().short };
+    let key = format!(" {} {what}", app.ui.keymap.label(action));
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = unread.saturating_sub(1);
     let right = if others > 0 && margin > 0 {
