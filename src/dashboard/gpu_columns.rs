@@ -27,15 +27,23 @@ pub struct GpuRow {
     mig: Option<usize>,
     /// State of the rank on this GPU, if it waits or holds up others.
     activity: Option<GpuNote>,
-    /// A note about memory that is growing on this GPU, if any.
+    /// Time until the memory is full, if that is soon.
+    full_soon: Option<Millis>,
+    /// The tensors that grow on this GPU, if known.
     growth: Option<String>,
 }
 
 impl GpuRow {
     /// Returns a row for each GPU in NVML order, each followed by its MIG instances.
     pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
-        let row =
-            |gpu, mig| Self { frame: Arc::clone(frame), gpu, mig, activity: None, growth: None };
+        let row = |gpu, mig| Self {
+            frame: Arc::clone(frame),
+            gpu,
+            mig,
+            activity: None,
+            full_soon: None,
+            growth: None,
+        };
         frame
             .gpus
             .iter()
@@ -52,9 +60,8 @@ impl GpuRow {
         let frame = &host.frame;
         let mut rows = Self::of_frame(frame);
         for row in &mut rows {
-            let growth = host.holders.growth_note(row.gpu(), frame);
-            let full_soon = || full_soon(&host.processes.all_rows, row.gpu());
-            row.growth = growth.or_else(|| Some(format!("full in ~{}", span_text(full_soon()?))));
+            row.full_soon = full_soon(&host.processes.all_rows, row.gpu());
+            row.growth = host.holders.growth_note(row.gpu(), frame);
             row.activity = rank_note(row.gpu(), host).or_else(|| why_note(row.gpu(), host));
         }
         rows
@@ -167,28 +174,26 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
     if let Some(mig) = row.mig() {
         return Cell::new(mig.profile.value().map_or("MIG", String::as_str), Emphasis::Dim);
     }
+    let grows = row.full_soon.is_some() || row.growth.is_some();
     // Growth, such as `full in ~9s`, says more than that the GPU is nearly full.
-    let is_useful = |note: &GpuNote| row.growth.is_none() || note.text != NEARLY_FULL_NOTE;
+    let is_useful = |note: &GpuNote| !grows || note.text != NEARLY_FULL_NOTE;
     let first = notes(row.gpu(), &row.frame).into_iter().find(is_useful);
-    if let Some(activity) = &row.activity
-        && first.as_ref().is_none_or(|note| note.emphasis != Emphasis::Bad)
-    {
-        let growth = row.growth.iter().map(String::as_str);
-        let others = growth.chain(first.iter().map(|note| &*note.text));
-        let text: Vec<&str> = std::iter::once(&*activity.text).chain(others).collect();
-        let is_alone = text.len() == 1;
-        return Cell::new(
-            text.join(", "),
-            if is_alone { activity.emphasis } else { Emphasis::Warn },
-        );
+    if let Some(bad) = first.as_ref().filter(|note| note.emphasis == Emphasis::Bad) {
+        return Cell::new(bad.text.clone(), bad.emphasis);
     }
-    match (first, &row.growth) {
-        (Some(note), _) if note.emphasis == Emphasis::Bad => Cell::new(note.text, note.emphasis),
-        (Some(note), Some(growth)) => Cell::new(format!("{growth}, {}", note.text), Emphasis::Warn),
-        (None, Some(growth)) => Cell::new(growth, Emphasis::Warn),
-        (Some(note), None) => Cell::new(note.text, note.emphasis),
-        (None, None) => Cell::text(""),
-    }
+    let warning = |text| GpuNote { text, emphasis: Emphasis::Warn };
+    let full = row.full_soon.map(|time| warning(format!("full in ~{}", span_text(time))));
+    let growth = row.growth.clone().map(warning);
+    let parts: Vec<_> = [full, row.activity.clone(), growth, first].into_iter().flatten().collect();
+    let emphasis = match &parts[..] {
+        [] => return Cell::text(""),
+        [only] => only.emphasis,
+        // Beside a minor note, what a rank does stands out.
+        _ if grows || row.activity.is_some() => Emphasis::Warn,
+        [first, ..] => first.emphasis,
+    };
+    let texts: Vec<_> = parts.into_iter().map(|part| part.text).collect();
+    Cell::new(texts.join(", "), emphasis)
 }
 
 /// Returns what the rank on a GPU does, if it waits or holds up others. While the display is rewound, the states of that
@@ -296,7 +301,15 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<GpuNote> {
         let s = if gpu.mig.len() == 1 { "" } else { "s" };
         add(Emphasis::Dim, format!("MIG, {} instance{s}", gpu.mig.len()));
     }
-    let is_minor = |r: &&Throttle| !r.is_trouble() && **r != Throttle::Idle;
+    // The driver reports the power cap for moments. Far below the cap, that says nothing.
+    let is_at_cap = gpu
+        .power
+        .get()
+        .zip(gpu.power_cap.get())
+        .is_none_or(|(power, cap)| f64::from(power.0) >= f64::from(cap.0) * AT_POWER_CAP);
+    let is_minor = |r: &&Throttle| {
+        !r.is_trouble() && **r != Throttle::Idle && (**r != Throttle::SwPowerCap || is_at_cap)
+    };
     for reason in throttle.iter().filter(is_minor) {
         add(Emphasis::Dim, reason.words().into());
     }
@@ -318,6 +331,9 @@ fn has_lost_every_link(model: &str, links_of_model: &[u32]) -> bool {
         && others.len() + 1 == links_of_model.len()
         && others.iter().all(|links| *links == others[0] && *links >= MIN_LINKS)
 }
+
+/// Share of its power cap that a GPU draws while the cap limits it.
+const AT_POWER_CAP: f64 = 0.8;
 
 /// Title of the column with the parts of the memory as a bar.
 pub const BAR: &str = "VRAM GiB";

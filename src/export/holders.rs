@@ -120,6 +120,9 @@ pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     advice_lines
 }
 
+/// Maximum factor on the batch size in an estimate.
+const MAX_FACTOR: u64 = 16;
+
 /// Returns sentences with estimates based on a reading of the holders. `free` is the memory still available for
 /// activations, if known.
 pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
@@ -132,6 +135,8 @@ pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
         rounded(training_minimum(holders)),
     )];
     let fitting = free.and_then(|free| Some((free, activations.fitting_batch_size(free)?)));
+    // Beyond a few times the batch size, other limits come first.
+    let fitting = fitting.filter(|(_, size)| *size <= batch_size.saturating_mul(MAX_FACTOR));
     if let Some((free, size)) = fitting {
         sentences.push(format!(
             "A batch size of {size} would just fit if a step needs no more than the {} of activations in this reading, and \

@@ -54,7 +54,8 @@ fn replay_text(recording: &Recording, width: u16) -> String {
     let position = recording.position;
     let state = match (position.at_end, position.paused) {
         (true, _) => " at end".to_owned(),
-        (false, true) => " paused".to_owned(),
+        (false, true) if (position.speed - 1.0).abs() < 0.01 => " paused".to_owned(),
+        (false, true) => format!(" x{} paused", position.speed),
         _ if (position.speed - 1.0).abs() < 0.01 && recording.repeats => " repeats".to_owned(),
         _ if (position.speed - 1.0).abs() < 0.01 => String::new(),
         _ => format!(" x{}", position.speed),
@@ -201,7 +202,9 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
     let is_explained = |danger: &Danger| {
         unread.iter().any(|known| known.key.gpu.is_some() && known.key.gpu == danger.gpu)
     };
-    let danger = dangers(&app.host).into_iter().find(|danger| !is_explained(danger));
+    let mut dangers = dangers(&app.host).into_iter().filter(|danger| !is_explained(danger));
+    let danger = dangers.next();
+    let second = dangers.find(|danger| danger.is_imminent);
     let incident = news(unread.iter().copied());
     match (danger, incident) {
         (Some(danger), Some(incident)) if !danger.is_imminent => {
@@ -217,7 +220,8 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
                 (false, true) => Some(Action::Incidents),
                 (false, false) => None,
             };
-            return Status::Text(danger.text, danger.emphasis.into(), action);
+            let second = second.map_or_else(String::new, |second| format!("; {}", second.text));
+            return Status::Text(danger.text + &second, danger.emphasis.into(), action);
         }
         (None, Some(incident)) => return Status::Incident(incident),
         (None, None) => {}
@@ -233,12 +237,22 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
     guide.map_or_else(|| nothing_happened(app), guidance)
 }
 
-/// Returns the action of the key that the status line names.
-pub fn status_action(app: &App, unread: &[&ListedIncident], screen: &dyn Screen) -> Option<Action> {
+/// Returns the action of the key that the status line names. `explained` is the incident that the explain key opens.
+pub fn status_action(
+    app: &App,
+    unread: &[&ListedIncident],
+    explained: Option<&Arc<Incident>>,
+    screen: &dyn Screen,
+) -> Option<Action> {
     match status(app, unread, screen) {
         Status::Text(_, _, action) => action,
-        Status::Incident(_) => Some(Action::Why),
+        Status::Incident(incident) => Some(key_to(incident, explained)),
     }
+}
+
+/// Returns the action that opens an incident, or else the list of incidents.
+fn key_to(incident: &Arc<Incident>, explained: Option<&Arc<Incident>>) -> Action {
+    if Some(incident) == explained { Action::Why } else { Action::Incidents }
 }
 
 fn link_status<'a>(app: &App) -> Option<Status<'a>> {
@@ -389,9 +403,9 @@ pub fn incident(
     let theme = &app.ui.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
-    let opens_this = Some(incident) == explained;
-    let action = if opens_this { Action::Why } else { Action::Incidents };
-    let what = if opens_this && is_above_page { "open" } else { action.def().short };
+    let action = key_to(incident, explained);
+    let opens_another = action == Action::Why && is_above_page;
+    let what = if opens_another { "open" } else { action.def().short };
     let key = format!(" {} {what}", app.ui.keymap.label(action));
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = unread.saturating_sub(1);

@@ -819,7 +819,12 @@ impl View {
         }
         if self.parts(app, area).status.contains(position) {
             let incident = || news(self.unread(app)).cloned().map_or(Effect::Done, Effect::Explain);
-            let effect = match chrome::status_action(app, &self.unread(app), self.top()) {
+            let effect = match chrome::status_action(
+                app,
+                &self.unread(app),
+                self.incident_to_explain(app),
+                self.top(),
+            ) {
                 Some(Action::Ranks) => self.open_ranks(app),
                 _ => incident(),
             };

@@ -39,9 +39,10 @@ fn missing_reason(request: &Request) -> Missing {
             Reason::NotRead,
             "a recording contains the names of tensors only from the times at which they were recorded, with `record_names = true`",
         ),
-        Request::Phases(_) => {
-            (Reason::NotRead, "this recording has no samples of what the process does")
-        }
+        Request::Phases(_) => (
+            Reason::NotRead,
+            "this recording has no samples of what the process does up to this time",
+        ),
         Request::Log(_) | Request::Watch { .. } => {
             (Reason::NotRead, "recordings contain only excerpts from logs")
         }

@@ -330,7 +330,7 @@ fn why_facts(app: &App, process: ProcessKey, width: u16) -> Vec<Fact> {
         }
         Some(Err(missing)) => list.push(dim(format!("{} {missing}", app.ui.theme.glyphs.absent))),
         None if app.host.recording.is_some() => {
-            let text = "this recording has no samples of what the process does";
+            let text = "this recording has no samples of what the process does up to this time";
             list.push(dim(format!("{} {text}", app.ui.theme.glyphs.absent)));
         }
         None => list.push(dim("reading".into())),

@@ -25,6 +25,7 @@ use ratatui::layout::Rect;
 #[allow(dead_code)]
 pub const DEMO: &[u8] = include_bytes!("../../../assets/demo.gpt.zst");
 /// Training, a failure for fragmentation, a failed assertion and a leak on four H200s, recorded by an earlier version.
+#[allow(dead_code)]
 pub const FOUR_GPUS: &[u8] = include_bytes!("../../data/recordings/four_gpus.gpt.zst");
 
 /// Returns the app at `seconds` after the start of a recording, as if it had watched from the start. `live` hides that

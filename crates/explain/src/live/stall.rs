@@ -181,8 +181,9 @@ impl Stall {
             rank: (verdict.culprits.len() == 1).then_some(*named),
             kind,
             evidence: format!(
-                "{} wait in {} #{} of group {}",
+                "{} {} in {} #{} of group {}",
                 RankList(&verdict.waiting),
+                if verdict.waiting.len() == 1 { "waits" } else { "wait" },
                 verdict.work.operation_name(),
                 verdict.work.seq,
                 verdict.group

@@ -462,8 +462,7 @@ fn a_job_may_have_several_hosts() {
     // Only one of the hosts is observed.
     let one: Vec<_> = split("10.0.0.1:29500").into_iter().take(2).collect();
     let long = sentences(&look(&one, &[0, 1000, 11_000]));
-    let expected =
-        "2 ranks wait for 50 s at ALLREDUCE #30 in group dp: ranks 2 and 3 have no process on this host";
+    let expected = "2 ranks wait for 50 s at ALLREDUCE #30 in group dp: ranks 2 and 3 have no process on this host";
     assert_eq!(long, [expected]);
 }
 
