@@ -38,7 +38,9 @@ pub fn dangers(host: &HostState) -> Vec<Danger> {
     };
     let lost = gpus.iter().filter_map(|gpu| failed(gpu, lost(gpu, host)));
     let silent = gpus.iter().filter_map(|gpu| failed(gpu, silent(gpu, host)));
-    let full = gpus.iter().filter_map(|gpu| full(gpu, host));
+    let mut full: Vec<_> = gpus.iter().filter_map(|gpu| full(gpu, host)).collect();
+    full.sort_by_key(|(time, _)| *time);
+    let full = full.into_iter().map(|(_, danger)| danger);
     lost.chain(silent).chain(ranks(host)).chain(full).chain(starved(host)).collect()
 }
 
@@ -90,7 +92,8 @@ fn silent(gpu: &Gpu, host: &HostState) -> Option<String> {
         .then(|| format!("GPU {} has not answered for {}", gpu.index, span_text(time)))
 }
 
-fn full(gpu: &Gpu, host: &HostState) -> Option<Danger> {
+/// Returns the time until the memory is full, if that is soon.
+fn full(gpu: &Gpu, host: &HostState) -> Option<(Millis, Danger)> {
     let rows = &host.processes.all_rows;
     let time = full_soon(rows, gpu)?;
     let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
@@ -105,5 +108,6 @@ fn full(gpu: &Gpu, host: &HostState) -> Option<Danger> {
         fastest.growth_text()?.trim_start_matches('+'),
     );
     let is_imminent = time < IMMINENT;
-    Some(Danger { gpu: Some(gpu.uuid.clone()), text, emphasis: Emphasis::Warn, is_imminent })
+    let gpu = Some(gpu.uuid.clone());
+    Some((time, Danger { gpu, text, emphasis: Emphasis::Warn, is_imminent }))
 }
