@@ -159,7 +159,7 @@ fn gpu_problem_is_shown_in_its_row() {
     let fake = FakeNvml::new(
         "[[gpu]]\npcie_width = 8\n\
          [[gpu]]\nthrottle = [\"hw_thermal\"]\n\
-         [[gpu]]\nthrottle = [\"sw_power_cap\"]\n\
+         [[gpu]]\nthrottle = [\"sw_power_cap\"]\npower = 690000\n\
          [[gpu]]\necc_uncorrected = 3\n\
          [[gpu]]\nremap_failed = true\n\
          [[gpu]]\ncontext = \"2 GiB\"\n\
