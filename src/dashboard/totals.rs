@@ -24,7 +24,9 @@ impl GpuTotals {
         let counted: Vec<&Gpu> = gpus.iter().filter(is_counted).collect();
         let sum = |of: &dyn Fn(&Gpu) -> Option<u64>| {
             let parts: Option<Vec<u64>> = counted.iter().map(|gpu| of(gpu)).collect();
-            parts.filter(|parts| !parts.is_empty()).map(|parts| parts.iter().sum::<u64>())
+            parts
+                .filter(|parts| !parts.is_empty())
+                .map(|parts| parts.into_iter().fold(0, u64::saturating_add))
         };
         let milliwatts = |sum: u64| MilliWatts(u32::try_from(sum).unwrap_or(u32::MAX));
         Self {
