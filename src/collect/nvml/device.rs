@@ -547,7 +547,7 @@ fn lock_monitor() -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-/// Takes a sample and compares it with the last one. The list has all metrics, or is empty.
+/// Takes a sample and compares it with the last one. Returns a reading of each metric.
 fn metrics<'n>(
     nvml: &'n Nvml,
     device: &Device<'n>,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use gputop_model::text::visible;
@@ -15,6 +15,7 @@ use gputop_peek::clock::boot_time;
 use gputop_peek::python::SourcePosition;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::libc::O_PATH;
 use nix::sys::stat::Mode;
 
 const MAX_FILES: usize = 512;
@@ -97,11 +98,13 @@ impl SourceFiles {
             Ok(inside) => ("root", inside, ResolveFlag::RESOLVE_IN_ROOT),
             Err(_) => ("cwd", path, ResolveFlag::RESOLVE_BENEATH),
         };
-        let folder = File::open(self.folder.join(folder)).ok()?;
+        // The folder need not be readable.
+        let mut options = File::options();
+        let folder = options.read(true).custom_flags(O_PATH).open(self.folder.join(folder)).ok()?;
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let opened = match openat2(&folder, inside, OpenHow::new().flags(flags).resolve(bounds)) {
-            // Before Linux 5.6.
-            Err(Errno::ENOSYS) => {
+            // Before Linux 5.6, and in containers of that time.
+            Err(Errno::ENOSYS | Errno::EPERM) => {
                 let is_plain = !inside.components().any(|part| part == Component::ParentDir);
                 let open = || openat(&folder, inside, flags, Mode::empty()).ok();
                 is_plain.then(open).flatten()
