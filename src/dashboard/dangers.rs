@@ -5,7 +5,7 @@ use gputop_model::gpu::{Gpu, HealthState};
 use gputop_model::units::{GpuUuid, Millis};
 
 use super::emphasis::Emphasis;
-use super::gpu_columns::full_soon;
+use super::gpu_columns::{full_soon, notes};
 use super::host_state::HostState;
 use super::rows::ProcessRow;
 use super::times::span_text;
@@ -29,7 +29,7 @@ pub struct Danger {
 }
 
 /// Returns the dangers in the frame on the screen, most urgent first: lost GPUs, those that do not answer, ranks that hold
-/// up their job, GPUs whose memory is full soon, and programs whose slowness a person can end.
+/// up their job, GPUs whose memory is full soon, programs whose slowness a person can end, and GPUs with another problem.
 pub fn dangers(host: &HostState) -> Vec<Danger> {
     let gpus = &host.frame.gpus;
     let failed = |gpu: &Gpu, text: Option<String>| {
@@ -41,7 +41,26 @@ pub fn dangers(host: &HostState) -> Vec<Danger> {
     let mut full: Vec<_> = gpus.iter().filter_map(|gpu| full(gpu, host)).collect();
     full.sort_by_key(|(time, _)| *time);
     let full = full.into_iter().map(|(_, danger)| danger);
-    lost.chain(silent).chain(ranks(host)).chain(full).chain(starved(host)).collect()
+    lost.chain(silent)
+        .chain(ranks(host))
+        .chain(full)
+        .chain(starved(host))
+        .chain(troubled(host))
+        .collect()
+}
+
+/// Returns the GPUs whose most urgent note is serious, such as heat or uncorrected errors.
+fn troubled(host: &HostState) -> impl Iterator<Item = Danger> {
+    let answers = |gpu: &&Gpu| !matches!(gpu.health.state, HealthState::Lost | HealthState::Silent);
+    host.frame.gpus.iter().filter(answers).filter_map(|gpu| {
+        let note = notes(gpu, &host.frame).into_iter().next()?;
+        (note.emphasis == Emphasis::Bad).then(|| Danger {
+            gpu: Some(gpu.uuid.clone()),
+            text: format!("GPU {}: {}", gpu.index, note.text),
+            emphasis: Emphasis::Bad,
+            is_imminent: false,
+        })
+    })
 }
 
 /// Returns the ranks that hold up others. While the display is rewound, the jobs of that time are not known.

@@ -55,22 +55,23 @@ pub fn draw_gpus(
 }
 
 /// Parts of a memory bar that its heading names, the most important first.
-const LEGEND: [(MemoryPart, &str); 4] = [
+const POOLS_LEGEND: &[(MemoryPart, &str)] = &[
     (MemoryPart::Allocated, "alloc"),
     (MemoryPart::Idle, "idle"),
     (MemoryPart::Other, "other"),
     (MemoryPart::Driver, "driver"),
 ];
+/// The same without pools.
+const LEGEND: &[(MemoryPart, &str)] =
+    &[(MemoryPart::Processes, "processes"), (MemoryPart::Driver, "driver")];
 
 /// Names the parts of the bars beside their heading, as far as there is room: in the colours of the parts, or with their
-/// glyphs if only shades tell them apart. Bars without pools have one part to speak of.
+/// glyphs if only shades tell them apart.
 fn draw_legend(heading: Rect, app: &App, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
-    if !pools::any(&app.host.frame) {
-        return;
-    }
+    let legend = if pools::any(&app.host.frame) { POOLS_LEGEND } else { LEGEND };
     let mut x = heading.x + width(BAR) + 2;
-    for (part, word) in LEGEND {
+    for &(part, word) in legend {
         let shade = if theme.has_solid_charts() { "" } else { theme.memory_glyph(part) };
         let text = format!("{shade}{word}");
         if x + width(&text) > heading.right() {
