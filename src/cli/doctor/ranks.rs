@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of ranks to read.
 const MAX_RANKS: usize = 64;
 /// Number of readings of a rank, and the time between two.
-const TRIES: u32 = 10;
+const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A rank, and why its process groups cannot be read, if they cannot.
@@ -88,7 +88,7 @@ fn read_rank(proc_root: &Path, table: &mut ProcessTable, pid: Pid) -> Option<Ran
     is_rank.then_some((pid, why))
 }
 
-/// Reads the groups, again if they change: a rank may call thousands of operations a second.
+/// Reads the groups, again while they change: a rank may call thousands of operations a second.
 fn why_unread(groups: &mut ProcessGroups<Live>) -> Option<Missing> {
     let mut why = None;
     for _ in 0..TRIES {
@@ -96,7 +96,7 @@ fn why_unread(groups: &mut ProcessGroups<Live>) -> Option<Missing> {
             Ok(reading) => why_not(&reading),
             Err(failure) => Some(failure.missing()),
         };
-        if why.is_none() {
+        if why.as_ref().is_none_or(|why| why.reason != Reason::Unknown) {
             break;
         }
         std::thread::sleep(PAUSE);
