@@ -6,7 +6,6 @@ use std::time::Duration;
 use gputop_model::process_group::{ProcessGroup, RankReading};
 use gputop_model::{Millis, Missing, Pid, PidNamespace, ProcessKey, Reading, Reason};
 use gputop_peek::clock::{Instants, now_mono};
-use gputop_peek::memory::live::Live;
 use gputop_peek::nccl::{ProcessGroups, has_watchdog};
 
 use super::check::Check;
@@ -18,9 +17,6 @@ use crate::incident::with_timeout;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of ranks to read.
 const MAX_RANKS: usize = 64;
-/// Number of readings of a rank, and the time between two.
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A rank, and why its process groups cannot be read, if they cannot.
 type Rank = (Pid, Option<Missing>);
@@ -62,15 +58,6 @@ fn check(ranks: &[Rank]) -> Option<Check> {
 fn read_rank(proc_root: &Path, table: &mut ProcessTable, pid: Pid) -> Option<Rank> {
     // Everyone can read the names of threads, but only some releases of PyTorch name them.
     let is_certain = has_watchdog(proc_root, pid);
-    let parent = || procfs::process::Process::new(pid.0.try_into().ok()?).ok()?.stat().ok();
-    let is_worker = || {
-        let parent = parent().and_then(|stat| u32::try_from(stat.ppid).ok());
-        parent.is_some_and(|parent| has_watchdog(proc_root, Pid(parent)))
-    };
-    // A forked worker of a data loader has a copy of its parent's groups and environment.
-    if !is_certain && is_worker() {
-        return None;
-    }
     let mut is_possible = || {
         let has_rank = |table: &mut ProcessTable| {
             table.describe(pid, now_mono()).is_ok_and(|process| process.rank.get().is_some())
@@ -80,28 +67,14 @@ fn read_rank(proc_root: &Path, table: &mut ProcessTable, pid: Pid) -> Option<Ran
     if !is_certain && !is_possible() {
         return None;
     }
-    let why = match ProcessGroups::open(proc_root, ProcessKey { pid, ..ProcessKey::default() }) {
-        Ok(mut groups) => why_unread(&mut groups),
+    let groups = ProcessGroups::open(proc_root, ProcessKey { pid, ..ProcessKey::default() });
+    let reading = groups.and_then(|mut groups| groups.read(Instants::now()));
+    let why = match reading {
+        Ok(reading) => why_not(&reading),
         Err(failure) => Some(failure.missing()),
     };
     let is_rank = is_certain || why.as_ref().is_none_or(|why| why.reason != Reason::NotRead);
     is_rank.then_some((pid, why))
-}
-
-/// Reads the groups, again while they change: a rank may call thousands of operations a second.
-fn why_unread(groups: &mut ProcessGroups<Live>) -> Option<Missing> {
-    let mut why = None;
-    for _ in 0..TRIES {
-        why = match groups.read(Instants::now()) {
-            Ok(reading) => why_not(&reading),
-            Err(failure) => Some(failure.missing()),
-        };
-        if why.as_ref().is_none_or(|why| why.reason != Reason::Unknown) {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-    }
-    why
 }
 
 /// Returns why the numbers of collectives of a rank are unknown, or `None` if they are known.
