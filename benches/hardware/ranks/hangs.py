@@ -10,6 +10,7 @@ Exit 1 if a wrong rank was named, a hang was not, a healthy job was, or a count 
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -46,10 +47,19 @@ class Job:
                 continue
             rank.stdin.write("truth\n")
             rank.stdin.flush()
-            self.truth[number] = json.loads(rank.stdout.readline())
+            line = rank.stdout.readline()
+            if not line:
+                raise EOFError
+            self.truth[number] = json.loads(line)
         return self.truth.values()
 
     def wait(self, deadline):
+        try:
+            self.wait_for_fault(deadline)
+        except (EOFError, BrokenPipeError):
+            self.wrong.append("a rank ended before its fault")
+
+    def wait_for_fault(self, deadline):
         while time.time() < deadline:
             truth = self.ask()
             if self.mode in ("stop", *HEALTHY) and all(one["step"] > self.step for one in truth):
@@ -60,7 +70,7 @@ class Job:
         else:
             self.wrong.append("did not come to its fault")
         if self.mode == "stop":
-            self.ranks[self.culprit].send_signal(19)
+            self.ranks[self.culprit].send_signal(signal.SIGSTOP)
         self.stalled = time.time()
 
     def hear(self, document):

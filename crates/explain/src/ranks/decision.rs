@@ -217,8 +217,8 @@ impl Decision<'_> {
         mixed.map(|((a, b), [second, first])| self.other_order(a, b, first, second)).collect()
     }
 
-    /// Finds ranks that wait at one collective for ranks that wait at an earlier one for them: the first have skipped the
-    /// earlier one, or will call it later.
+    /// Finds ranks that called a later collective without an earlier one, at which the others wait for them. They skipped it, or
+    /// will call it afterwards.
     fn skipped(&self) -> Vec<Candidate> {
         (0..self.graph.points.len()).filter_map(|earlier| self.skipped_at(earlier)).collect()
     }
@@ -246,7 +246,7 @@ impl Decision<'_> {
         })
     }
 
-    /// Returns the point at which a rank waits for one that waits at `earlier`, and has done so since before.
+    /// Returns a point at which `rank` waits for another rank, which has waited at `earlier` for longer.
     fn waits_for_waiter(&self, rank: RankIndex, earlier: PointIndex) -> Option<PointIndex> {
         let waits_earlier = |waiter: &Waiter, at: PointIndex| {
             self.is_earlier(waiter.index, earlier, at) == Some(true)
@@ -255,7 +255,7 @@ impl Decision<'_> {
         waits.find(|at| self.graph.points[*at].waiters.iter().any(|w| waits_earlier(w, *at)))
     }
 
-    /// Returns true if a rank waits at another point since before, so that its GPU has not come to this one.
+    /// Returns true if one of the ranks has waited at another point for longer, so that its GPU has not come to this one.
     fn is_queued(&self, at: PointIndex) -> bool {
         self.graph.points[at].waiters.iter().any(|waiter| {
             let mut waits = self.graph.waits_at[waiter.index].iter();

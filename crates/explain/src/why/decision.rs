@@ -197,7 +197,7 @@ impl Signals<'_> {
         rows.into_iter().find(|(fits, _)| *fits).map(|(_, cause)| cause)
     }
 
-    /// Decides by what the driving thread does most, of what explains itself.
+    /// Decides by the largest phase of the driving thread that is a cause by itself, unless other Python code is clearly larger.
     fn phase_cause(&self) -> Option<Cause> {
         let part = |phases: &[Phase]| self.part(phases);
         let is_unused = known(&self.window.thread.cpu).is_none_or(|cpu| cpu < 0.05)
