@@ -142,15 +142,24 @@ impl NewProgram {
         Self { process, log }
     }
 
-    /// Fails as soon as gputop follows the program's output.
+    /// Fails as soon as gputop follows the program's output. Returns once gputop has read all of it.
     fn fail(mut self, terminal: &Terminal) {
-        let open = PathBuf::from(format!("/proc/{}/fd", terminal.pid()));
-        wait_until("the log to be followed", || {
-            let mut files = fs::read_dir(&open).unwrap().flatten();
+        let gputop = PathBuf::from(format!("/proc/{}", terminal.pid()));
+        let is_open = || {
+            let mut files = fs::read_dir(gputop.join("fd")).unwrap().flatten();
             files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == self.log))
-        });
+        };
+        // gputop opens the log first and then checks that the program still runs. The log's thread comes after that.
+        let is_followed = || {
+            let mut threads = fs::read_dir(gputop.join("task")).unwrap().flatten();
+            threads.any(|thread| {
+                fs::read(thread.path().join("comm")).is_ok_and(|name| name == b"log\n")
+            })
+        };
+        wait_until("the log to be followed", || is_open() && is_followed());
         drop(self.process.0.stdin.take());
         assert_eq!(self.process.0.wait().unwrap().code(), Some(1));
+        wait_until("the log to be closed", || !is_open());
     }
 }
 
