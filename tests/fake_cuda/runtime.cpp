@@ -12,6 +12,7 @@
 //   FAKE_CUDA_DEVICES   number of devices, default 2
 //   FAKE_CUDA_GIB       capacity of each in GiB, default 80
 //   FAKE_CUDA_MIB       the same in MiB, instead
+//   FAKE_CUDA_WAIT      time that a wait for a stream takes, in microseconds, default 0
 //
 // And for the harness:
 //   fake_cuda_events_ready(bool)   whether cudaEventQuery says that the stream has come past an event
@@ -29,6 +30,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <unistd.h>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -227,7 +229,11 @@ EXPORT Error cudaStreamCreateWithPriority(void** stream, unsigned, int) { new_ha
 EXPORT Error cudaStreamCreateWithFlags(void** stream, unsigned) { new_handle(stream, STREAM); return success; }
 EXPORT Error cudaStreamDestroy(void*) { return success; }
 EXPORT Error cudaStreamQuery(void*) { return success; }
-EXPORT Error cudaStreamSynchronize(void*) { return success; }
+EXPORT Error cudaStreamSynchronize(void*) {
+  static const useconds_t wait = useconds_t(from_environment("FAKE_CUDA_WAIT", 0));
+  if (wait) usleep(wait);
+  return success;
+}
 EXPORT Error cudaStreamWaitEvent(void*, void*, unsigned) { return success; }
 
 EXPORT Error cudaEventCreateWithFlags(void** event, unsigned) { new_handle(event, EVENT); return success; }
