@@ -20,7 +20,8 @@ use super::settings::{
 };
 use crate::collect::local;
 use crate::dashboard::host_state::HostState;
-use crate::export::ranks::{RankDocument, slow_lines, text};
+use crate::dashboard::jobs::Ras;
+use crate::export::ranks::{RankDocument, ras_lines, slow_lines, text};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -37,6 +38,9 @@ pub struct Args {
     /// Count the collectives of all ranks 50 times a second for this time, and name the rank that comes last to most of them
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", value_parser = sampled_time_argument, conflicts_with = "watch")]
     slow: Option<Millis>,
+    /// Ask NCCL about the ranks on all hosts, twice within 5 s. NCCL asks all processes of the job, which wakes a thread in each
+    #[arg(long, conflicts_with_all = ["watch", "slow"])]
+    ras: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -91,11 +95,27 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
                 continue;
             }
         }
+        if args.ras {
+            match host.jobs.ras() {
+                None => {
+                    let process = host.jobs.lines.first().map(|line| line.rank.process);
+                    host.jobs.ask_ras();
+                    process.into_iter().for_each(|key| source.send(Request::Ras(key)));
+                    continue;
+                }
+                Some(Ras::Asked) => continue,
+                Some(Ras::Answered(_)) => {}
+            }
+        }
         match (args.watch, args.json) {
             (false, true) => print_json(&RankDocument::of(&host)).map(|()| 0)?,
             (false, false) if args.slow.is_some() => {
                 let lines =
                     slow_lines(&host.jobs).into_iter().map(|(line, _)| format!(" {line}\n"));
+                print(&lines.collect::<String>()).map(|()| 0)?
+            }
+            (false, false) if args.ras => {
+                let lines = ras_lines(&host.jobs).into_iter().map(|(line, _)| format!(" {line}\n"));
                 print(&lines.collect::<String>()).map(|()| 0)?
             }
             (false, false) => print(&printed(&host, settings)).map(|()| 0)?,

@@ -20,3 +20,4 @@ pub mod phases;
 pub mod probe;
 pub mod process;
 pub mod ranks;
+pub mod ras;

@@ -199,6 +199,7 @@ impl HostState {
             Update::Holders(process, holders) => self.holders.take(process, &holders),
             Update::Phases(process, window) => self.take_window(process, window),
             Update::Arrivals(groups) => self.jobs.take_arrivals(groups),
+            Update::Ras(_, report) => self.jobs.take_ras(report),
             Update::Log(log) => self.log = Some(log),
             Update::Watched(process, name) => {
                 return Some(match name {

@@ -7,6 +7,8 @@ use gputop_model::frame::Frame;
 use gputop_model::host::Hello;
 use gputop_model::process::ProcessKey;
 use gputop_model::process_group::GroupArrivals;
+use gputop_model::ras::RasReport;
+use gputop_model::reading::Missing;
 use gputop_model::units::{Millis, Mono};
 
 use super::joined_jobs::JoinedJobs;
@@ -32,8 +34,17 @@ pub struct Jobs {
     pub lines: Vec<RankLine>,
     /// Which ranks come last to collectives, while that is counted.
     arrivals: Option<Arc<Vec<GroupArrivals>>>,
+    /// NCCL's own answer about the ranks of a job on all its hosts.
+    ras: Option<Ras>,
     /// The job to report: a PID or the address of its store. `None` for all.
     pub only: Option<String>,
+}
+
+/// A question to NCCL.
+#[derive(Debug, Clone)]
+pub enum Ras {
+    Asked,
+    Answered(Arc<Result<RasReport, Missing>>),
 }
 
 /// Exits and incidents of a host's processes.
@@ -99,6 +110,20 @@ impl Jobs {
     /// Returns the verdicts on all jobs, the most important of each job first.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.reports.iter().flat_map(|report| &report.verdicts)
+    }
+
+    /// Notes that NCCL is being asked.
+    pub fn ask_ras(&mut self) {
+        self.ras = Some(Ras::Asked);
+    }
+
+    pub(super) fn take_ras(&mut self, report: Arc<Result<RasReport, Missing>>) {
+        self.ras = Some(Ras::Answered(report));
+    }
+
+    /// Returns NCCL's answer, or `None` if it was not asked.
+    pub fn ras(&self) -> Option<&Ras> {
+        self.ras.as_ref()
     }
 
     pub(super) fn take_arrivals(&mut self, groups: Arc<Vec<GroupArrivals>>) {

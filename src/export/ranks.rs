@@ -4,8 +4,11 @@ use std::fmt::Write as _;
 
 use gputop_explain::ranks::{
     ConstantOffset, JobReport, MIN_ARRIVALS, RankList, RankRow, SlowRank, StackGroup, Verdict,
+    ras_sentences,
 };
 use gputop_model::process_group::{GroupArrivals, ProcessGroup, RankReading, Work};
+use gputop_model::ras::RasReport;
+use gputop_model::reading::Reading;
 use gputop_model::units::{Millis, Mono};
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -13,7 +16,7 @@ use serde::Serialize;
 use super::glyphs::Glyphs;
 use super::tables;
 use crate::dashboard::host_state::HostState;
-use crate::dashboard::jobs::Jobs;
+use crate::dashboard::jobs::{Jobs, Ras};
 use crate::dashboard::rank_columns::{RANK_COLUMNS, useless_columns, work_text};
 use crate::dashboard::table::{Cell, Column, ColumnChoice};
 use crate::dashboard::times::span_text;
@@ -53,6 +56,23 @@ pub fn notes(jobs: &Jobs) -> Vec<String> {
         offsets.chain(stacks).collect::<Vec<_>>()
     };
     jobs.reports().iter().flat_map(of_job).collect()
+}
+
+/// Returns what NCCL answered about the ranks of all hosts, and whether each line names a difference. Empty if it was not
+/// asked.
+pub fn ras_lines(jobs: &Jobs) -> Vec<(String, bool)> {
+    match jobs.ras() {
+        None => Vec::new(),
+        Some(Ras::Asked) => vec![("asking NCCL about all ranks".to_owned(), false)],
+        Some(Ras::Answered(report)) => match &**report {
+            Ok(report) => {
+                let sentences = ras_sentences(report).into_iter().enumerate();
+                let differences = report.differences.len();
+                sentences.map(|(at, sentence)| (sentence, at < differences)).collect()
+            }
+            Err(why) => vec![(why.to_string(), false)],
+        },
+    }
 }
 
 /// Which rank of a group is slow, if any. An entry of `gputop ranks --slow --json`.
@@ -218,7 +238,7 @@ fn pending(GroupLine { group, at }: &GroupLine) -> Option<String> {
 /// Returns the table of a rank's process groups, or the reason why there is none.
 pub fn groups_text(reading: &RankReading, width: u16, glyphs: &Glyphs) -> String {
     match &reading.groups {
-        gputop_model::Reading::Value(groups) => {
+        Reading::Value(groups) => {
             let lines: Vec<_> = groups
                 .iter()
                 .map(|group| GroupLine { group: group.clone(), at: reading.at })
@@ -227,7 +247,7 @@ pub fn groups_text(reading: &RankReading, width: u16, glyphs: &Glyphs) -> String
             // The table contains no times of day.
             tables::plain(GROUP_COLUMNS, &choice, &lines, width, glyphs, &TimeZone::UTC)
         }
-        gputop_model::Reading::Missing(why) => format!(" {why}\n"),
+        Reading::Missing(why) => format!(" {why}\n"),
     }
 }
 
@@ -242,6 +262,9 @@ pub struct RankDocument<'a> {
     /// Which rank of each group is slow. `None` if that was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     slow: Option<Vec<GroupLateness<'a>>>,
+    /// What NCCL answered about the ranks of all hosts. `None` if it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ras: Option<Reading<RasReport>>,
 }
 
 #[derive(Serialize)]
@@ -306,6 +329,13 @@ impl<'a> RankDocument<'a> {
         Self {
             schema: SCHEMA,
             slow: slow.map(|groups| groups.into_iter().map(GroupLateness::of).collect()),
+            ras: match host.jobs.ras() {
+                Some(Ras::Answered(report)) => Some(match &**report {
+                    Ok(report) => Reading::Value(report.clone()),
+                    Err(why) => Reading::Missing(why.clone()),
+                }),
+                Some(Ras::Asked) | None => None,
+            },
             host: &host.hello.host,
             jobs: host.jobs.reports().iter().map(job).collect(),
             ranks: &host.frame.ranks,

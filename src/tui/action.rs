@@ -95,6 +95,7 @@ actions! {
     Incidents: Screens, "incidents", ["i"], "incidents", "List all known incidents";
     Ranks: Screens, "ranks", ["r"], "ranks", "Show the ranks of a distributed job side by side: who waits for whom";
     SlowRank: Screens, "slow_rank", ["B"], "slow rank", "Find the rank that comes last to most collectives, by counting them 50 times a second; press again to stop";
+    Ras: Screens, "ras", ["R"], "ask NCCL", "Ask NCCL about the ranks on all hosts; says what that does and asks first";
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored";
     Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; leaves the dashboard while ssh waits for your input";
     Wake: Screens, "wake", ["a"], "wake", "Wake the GPUs that are asleep; they can sleep again a minute after their last use";

@@ -1,6 +1,7 @@
 //! Menus drawn over the screen: a list to choose from, or a question that only `y` confirms.
 
 use crossterm::event::{KeyCode, KeyEvent};
+use gputop_model::process::ProcessKey;
 use gputop_model::protocol::Request;
 use gputop_model::signal::{SIGNALS, Signal};
 use ratatui::buffer::Buffer;
@@ -15,7 +16,7 @@ use super::screen::Effect;
 use super::screens::process_table::min_width;
 use super::signal_targets::{self, Target};
 use super::theme::Role;
-use super::widgets::cells::{put_line, put_right};
+use super::widgets::cells::{put_line, put_right, wrap_words};
 use super::widgets::panel::{panel, panel_area};
 use super::widgets::table::{mark, scrolled};
 use crate::dashboard::process_columns::PROCESS_COLUMNS;
@@ -43,6 +44,8 @@ enum Subject {
     /// nothing.
     SendSignal(Signal, Vec<Target>),
     Probe(ProbeQuestion),
+    /// Asks whether to ask NCCL about the job of this process.
+    Ras(ProcessKey),
 }
 
 /// A menu row: pieces of text with their roles.
@@ -50,6 +53,11 @@ type Row = Vec<(String, Role)>;
 
 /// Column that identifies a row and therefore cannot be hidden.
 const ALWAYS_SHOWN: &str = "PID";
+
+const RAS_QUESTION: &[&str] = &[
+    "Connects to NCCL in a process of the job on this host, twice within 5 s. NCCL asks all processes of the job, on all hosts, which wakes a thread in each. Ranks that do not answer delay the result by up to 20 s.",
+    "NCCL counts the collectives that each rank has launched. A difference is shown only if no count of the communicator moves meanwhile.",
+];
 
 /// Width of menus with descriptions, and of the menu of columns, in terminal columns.
 const WIDTH: u16 = 76;
@@ -118,8 +126,12 @@ impl Menu {
         Self::open(Subject::Probe(question), None)
     }
 
+    pub fn ras(process: ProcessKey) -> Self {
+        Self::open(Subject::Ras(process), None)
+    }
+
     fn is_question(&self) -> bool {
-        matches!(self.subject, Subject::SendSignal(..) | Subject::Probe(_))
+        matches!(self.subject, Subject::SendSignal(..) | Subject::Probe(_) | Subject::Ras(_))
     }
 
     /// Handles two kinds of keys: `y` and `n`, which answer a question regardless of the keymap, and the first letter of a
@@ -140,6 +152,7 @@ impl Menu {
                 }))
             }
             Subject::Probe(question) if is_yes => Some(Effect::Request(question.request())),
+            Subject::Ras(process) if is_yes => Some(Effect::Request(Request::Ras(*process))),
             Subject::Sort if key.modifiers.is_empty() || letter.is_uppercase() => {
                 self.select_by_letter(letter)
             }
@@ -213,7 +226,7 @@ impl Menu {
                     self.cursor = 0;
                 }
             }
-            Subject::SendSignal(..) | Subject::Probe(_) => {}
+            Subject::SendSignal(..) | Subject::Probe(_) | Subject::Ras(_) => {}
         }
         Effect::Done
     }
@@ -293,6 +306,12 @@ impl Menu {
             }
             Subject::Probe(question) => {
                 (question.title.clone(), question.lines(app, width.min(WIDTH)), "probe")
+            }
+            Subject::Ras(_) => {
+                let room = usize::from(width.min(WIDTH).saturating_sub(4)).max(1);
+                let lines = RAS_QUESTION.iter().flat_map(|sentence| wrap_words(sentence, room));
+                let rows = lines.map(|line| vec![(line, Role::Text)]);
+                ("Ask NCCL about the ranks on all hosts?".into(), rows.collect(), "ask")
             }
         }
     }

@@ -32,7 +32,7 @@ use super::screens::memory::{self, MemoryScreen};
 use super::screens::overview::Overview;
 use super::screens::probe::{self, ProbeScreen};
 use super::screens::process::{self, ProcessScreen};
-use super::screens::ranks::RanksScreen;
+use super::screens::ranks::{self, RanksScreen};
 use super::screens::unreadable::Unreadable;
 use super::signal_targets::{self, Target, targets};
 use super::theme::Role;
@@ -211,6 +211,9 @@ impl View {
                     app.host.probes.ask(probe.clone());
                     self.replace(probe::DEF.id, Box::new(ProbeScreen::new(probe.gpu.clone())));
                 }
+                if let Request::Ras(_) = &request {
+                    app.host.jobs.ask_ras();
+                }
                 self.requests.push(request);
             }
             effect => return effect,
@@ -244,6 +247,7 @@ impl View {
             Action::Log => self.open_log(app),
             Action::Watch => self.name_log(app),
             Action::Ranks => self.open_ranks(app),
+            Action::Ras => self.ask_to_ask_nccl(app),
             Action::Unread => Effect::Open(Box::new(Unreadable::default())),
             Action::Why => self.explain(app),
             Action::Incidents => self.list_incidents(),
@@ -511,6 +515,18 @@ impl View {
         let screen = self.top();
         let question = ProbeQuestion::open(app, screen.process(app), screen.gpu(app));
         question.map(|question| self.show(Overlay::Menu(Menu::probe(question)))).into()
+    }
+
+    /// Opens a question about the job of the rank under the cursor, on the screen that shows the answer.
+    fn ask_to_ask_nccl(&mut self, app: &mut App) -> Effect {
+        if self.top().def().id != ranks::DEF.id {
+            return Effect::Done;
+        }
+        if app.host.recording.is_some() {
+            return Effect::Message("a recording cannot ask NCCL".into());
+        }
+        let question = self.process(app).map(|row| Menu::ras(row.id().key));
+        question.map(|question| self.show(Overlay::Menu(question))).into()
     }
 
     /// Opens a menu or a question about a signal to the tagged processes, or to the one under the cursor.
@@ -873,9 +889,9 @@ impl View {
     }
 }
 
-/// Message shown if an action requires a process but none is selected.
 /// Time after which samples are requested again if none have arrived.
 const RESEND_INTERVAL: Millis = Millis(5_000);
+/// Message shown if an action requires a process but none is selected.
 const NO_PROCESS: &str = "no process under the cursor";
 
 fn play(play: Play) -> Effect {

@@ -13,6 +13,7 @@ use gputop::tui::theme::Palette;
 use gputop::tui::view::View;
 use gputop_model::process_group::{GroupArrivals, LastArrivals};
 use gputop_model::protocol::{Request, Update};
+use gputop_model::ras::{RasDifference, RasDifferenceKind, RasRank, RasReport};
 use gputop_model::units::Millis;
 use jiff::tz::TimeZone;
 
@@ -153,4 +154,42 @@ fn a_slow_rank_is_in_the_json_once_arrivals_were_counted() {
     let slow = &json(&app)["slow"][0];
     assert_eq!((&slow["group"], &slow["collectives"]), (&"default_pg".into(), &200.into()));
     assert_eq!((&slow["slow"]["rank"], &slow["slow"]["lateness_ms"]), (&1.into(), &52.into()));
+}
+
+#[test]
+fn nccl_is_asked_only_after_a_yes_and_its_answer_stays_on_the_screen() {
+    let mut app = app_at(RANKS, 30, Palette::None, false, true);
+    let mut view = view_after_keys(&mut app, "r");
+    let asked = |requests: Vec<Request>| {
+        requests.into_iter().filter(|request| matches!(request, Request::Ras(_))).count()
+    };
+    assert_eq!(asked(press(&mut view, &mut app, KeyCode::Char('R'))), 0);
+    for (width, height) in [(40, 6), (80, 24), (120, 40), (200, 50)] {
+        let text = text_of(&drawn(&view, &app, width, height));
+        insta::assert_snapshot!(format!("ras-question-{width}x{height}"), text);
+    }
+    assert_eq!(asked(press(&mut view, &mut app, KeyCode::Char('n'))), 0);
+    press(&mut view, &mut app, KeyCode::Char('R'));
+    assert_eq!(asked(press(&mut view, &mut app, KeyCode::Char('y'))), 1);
+    assert!(text_of(&drawn(&view, &app, 120, 40)).contains("asking NCCL about all ranks"));
+    let ranks = vec![RasRank { rank: 5, host: "10.0.0.2".into(), pid: 412 }];
+    let launched =
+        RasDifferenceKind::Launched { operation: "AllReduce".into(), count: 29, usual: Some(30) };
+    let report = RasReport {
+        nccl_version: "2.28.9".into(),
+        processes: 8,
+        hosts: 2,
+        communicators: 2,
+        moving: 1,
+        apart: Millis(5_004),
+        differences: vec![RasDifference { size: 8, ranks, kind: launched }],
+    };
+    let process = app.host.jobs.lines[0].rank.process;
+    app.update(Update::Ras(process, Arc::new(Ok(report))));
+    for (width, height) in [(40, 6), (80, 24), (120, 40), (200, 50)] {
+        let text = text_of(&drawn(&view, &app, width, height));
+        insta::assert_snapshot!(format!("ras-{width}x{height}"), text);
+    }
+    let json = serde_json::to_value(RankDocument::of(&app.host)).unwrap();
+    assert_eq!(json["ras"]["differences"][0]["ranks"][0]["pid"], 412);
 }

@@ -27,6 +27,7 @@ pub mod probe;
 pub mod process;
 pub mod process_group;
 pub mod protocol;
+pub mod ras;
 pub mod reading;
 pub mod redact;
 pub mod remote_incident;

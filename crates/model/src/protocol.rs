@@ -32,6 +32,7 @@ use crate::history::Summary;
 use crate::holders::summary::HolderSummary;
 use crate::process::ProcessDetail;
 use crate::process_group::GroupArrivals;
+use crate::ras::RasReport;
 use crate::{
     Event, FailureMap, Frame, GpuUuid, Hello, Holders, IncidentFile, Link, LogView, Millis,
     Missing, Mono, PhaseRequest, PhaseWindow, PoolMap, Probe, ProbeRequest, ProcessKey,
@@ -67,6 +68,8 @@ pub enum Update {
     Phases(ProcessKey, Arc<Result<PhaseWindow, Missing>>),
     /// Which ranks come last to the collectives of their groups: once a second after [`Request::Arrivals`].
     Arrivals(Arc<Vec<GroupArrivals>>),
+    /// The reply to [`Request::Ras`].
+    Ras(ProcessKey, Arc<Result<RasReport, Missing>>),
     /// Memory holders read because an allocation failed, or because the GPU's memory was nearly full.
     HolderSummary(Arc<HolderSummary>),
     Log(Arc<LogView>),
@@ -119,6 +122,8 @@ wire_forms! {
     Reply "phases" Self::Phases(process, window) => Answer::of(*process, window),
         |window: Answer<PhaseWindow>| Self::Phases(window.process, Arc::new(window.result()));
     Reply "arrivals" Self::Arrivals(groups) => groups, |groups: _| Self::Arrivals(groups);
+    Reply "ras" Self::Ras(process, report) => Answer::of(*process, report),
+        |report: Answer<RasReport>| Self::Ras(report.process, Arc::new(report.result()));
     Reply "log" Self::Log(log) => log, |log: _| Self::Log(log);
     Reply "watched" Self::Watched(process, name) => Answer::of(*process, name),
         |name: Answer<String>| Self::Watched(name.process, name.result());
@@ -162,6 +167,8 @@ pub enum Request {
     Phases(Option<PhaseRequest>),
     /// Count the collectives of all ranks many times a second, and send which of them come last. `false` stops it.
     Arrivals(bool),
+    /// Ask NCCL about the job of this process, on all its hosts. The user has confirmed the request.
+    Ras(ProcessKey),
     /// Send the log text that a process has written since gputop attached to it.
     Log(ProcessKey),
     /// Watch this file as a log of the process. A relative path is resolved against the working directory of the
@@ -197,6 +204,7 @@ impl Request {
             Self::Stacks(key) => Update::Stacks(*key, Arc::new(Err(why))),
             Self::Holders(wanted) => Update::Holders((*wanted)?, Arc::new(Err(why))),
             Self::Phases(wanted) => Update::Phases(wanted.as_ref()?.process, Arc::new(Err(why))),
+            Self::Ras(process) => Update::Ras(*process, Arc::new(Err(why))),
             Self::Log(process) => Update::Log(Arc::new(LogView {
                 process: *process,
                 missing: Some(why),

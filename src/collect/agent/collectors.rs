@@ -31,6 +31,7 @@ use crate::collect::phases::{Phases, Roots};
 use crate::collect::probe;
 use crate::collect::process::detail;
 use crate::collect::ranks::{RankAnswer, Ranks};
+use crate::collect::ras;
 
 /// Collector that runs on its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {
@@ -74,6 +75,7 @@ const COLLECTORS: &[Start] = &[
     start_failure_holders,
     start_logs,
     start_ranks,
+    start_ras,
     start_phases,
 ];
 
@@ -324,6 +326,23 @@ impl Collector for Ranks {
     fn serve(&self, request: &Request, _: &Agent) -> bool {
         let Request::Arrivals(is_wanted) = request else { return false };
         self.count_arrivals(*is_wanted);
+        true
+    }
+}
+
+/// Collector that asks NCCL about one job at a time, because each question takes seconds.
+struct RasCollector(Sender<ProcessKey>);
+
+fn start_ras(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
+    let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
+    let ask = move |key| feed.push(Update::Ras(key, Arc::new(ras::ask(&proc_root, key))));
+    Ok(Box::new(RasCollector(job_thread("ras", ask)?)))
+}
+
+impl Collector for RasCollector {
+    fn serve(&self, request: &Request, _: &Agent) -> bool {
+        let Request::Ras(key) = request else { return false };
+        let _ = self.0.send(*key);
         true
     }
 }

@@ -44,6 +44,7 @@ impl Agent {
             | Request::Holders(_)
             | Request::Phases(_)
             | Request::Arrivals(_)
+            | Request::Ras(_)
             | Request::Log(_)
             | Request::Watch { .. }
             | Request::Probe(_) => {

@@ -16,6 +16,7 @@ const MAX_JOB_CHARS: usize = 64;
 const MAX_CONF_CHARS: usize = 1024;
 /// Maximum length of a pool setting, which is normally a number or a word.
 const MAX_SETTING_CHARS: usize = 32;
+const MAX_VALUE_CHARS: usize = 64;
 
 /// Environment variables for a rank, in order of precedence.
 const RANK: &[&str] = &["RANK", "SLURM_PROCID"];
@@ -78,6 +79,11 @@ pub fn pool_conf(environment: &NulList) -> Option<String> {
 /// Reads a process's pool settings. Returns `None` if they are not set or the environment is not readable.
 pub fn pool_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
     pool_conf(&of_process(proc_root, pid)?)
+}
+
+/// Reads one variable of a process. Returns `None` if it is not set or the environment is not readable.
+pub fn setting_of(proc_root: &Path, pid: Pid, name: &str) -> Option<String> {
+    Some(visible(value(&of_process(proc_root, pid)?, name)?, MAX_VALUE_CHARS))
 }
 
 fn of_process(proc_root: &Path, pid: Pid) -> Option<NulList> {

@@ -40,7 +40,7 @@ use gputop_peek::process::stat::StatBuffer;
 
 use self::container::{Containers, Files};
 pub use self::detail::read as detail;
-pub use self::environment::{alloc_conf_of, pool_conf_of};
+pub use self::environment::{alloc_conf_of, pool_conf_of, setting_of};
 use self::leftovers::{Leftover, Leftovers};
 use self::open_devices::OpenGpus;
 pub use self::signal::send as send_signal;

@@ -10,7 +10,7 @@ use super::process::ProcessScreen;
 use crate::dashboard::rank_columns::{RANK_COLUMNS, RankLine, useless_columns};
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::table::{Column, Hidden};
-use crate::export::ranks::{groups_text, notes, slow_lines, text};
+use crate::export::ranks::{groups_text, notes, ras_lines, slow_lines, text};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -32,6 +32,10 @@ pub const DEF: ScreenDef = ScreenDef {
             "comes last",
             "The rank calls most collectives after the others, which wait for it each time. At least 100 collectives and 80 % of them are needed. \
              Only ranks on this host are compared.",
+        ),
+        (
+            "NCCL counts",
+            "NCCL itself counts the collectives that each rank has launched, on all hosts. A launched collective may not have completed.",
         ),
         ("holds up", "Other ranks wait for this rank, which waits for no other."),
         (
@@ -57,6 +61,7 @@ impl ListRow for RankLine {
     const FOOTER: &'static [Action] = &[
         Action::Open,
         Action::SlowRank,
+        Action::Ras,
         Action::Stack,
         Action::Log,
         Action::Filter,
@@ -107,31 +112,32 @@ impl RanksScreen {
         // A long table leaves a third of the height to the text below it.
         let table = rows.min((area.height * 2 / 3).max(MIN_TABLE));
         // The answer that the user asked for is visible at any height.
-        let slow = self.slow_rank(app, margin(area).width).len();
-        let slow = u16::try_from(slow).unwrap_or(u16::MAX).min(area.height / 2);
-        let table = table.min(area.height - slow);
+        let answers = self.answers(app, margin(area).width).len();
+        let answers = u16::try_from(answers).unwrap_or(u16::MAX).min(area.height / 2);
+        let table = table.min(area.height - answers);
         Layout::vertical([Constraint::Max(table), Constraint::Fill(1)]).areas(area)
     }
 
-    /// Returns which rank is slow, while arrivals are counted.
-    fn slow_rank(&self, app: &App, width: u16) -> Vec<(String, Role)> {
-        if !self.counts_arrivals {
-            return Vec::new();
+    /// Returns what NCCL answered, and which rank is slow while arrivals are counted.
+    fn answers(&self, app: &App, width: u16) -> Vec<(String, Role)> {
+        let mut lines = ras_lines(&app.host.jobs);
+        if self.counts_arrivals {
+            let slow = slow_lines(&app.host.jobs);
+            match slow.is_empty() {
+                true => lines.push(("counting collectives".to_owned(), false)),
+                false => lines.extend(slow),
+            }
         }
-        let mut lines = slow_lines(&app.host.jobs);
-        if lines.is_empty() {
-            lines.push(("counting collectives".to_owned(), false));
-        }
-        let wrapped = lines.into_iter().flat_map(|(line, is_slow)| {
-            let role = if is_slow { Role::Warn } else { Role::Text };
+        let wrapped = lines.into_iter().flat_map(|(line, is_difference)| {
+            let role = if is_difference { Role::Warn } else { Role::Text };
             wrap_words(&line, usize::from(width.max(20))).into_iter().map(move |line| (line, role))
         });
         wrapped.collect()
     }
 
-    /// Returns what else is known: a slow rank, equal stacks, warnings, and the groups of the rank under the cursor.
+    /// Returns what else is known: the answers, equal stacks, warnings, and the groups of the rank under the cursor.
     fn lines(&self, app: &App, width: u16) -> Vec<(String, Role)> {
-        let mut lines = self.slow_rank(app, width);
+        let mut lines = self.answers(app, width);
         if !lines.is_empty() {
             lines.push((String::new(), Role::Text));
         }
@@ -218,7 +224,7 @@ impl Screen for RanksScreen {
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
-        if action == Action::SlowRank {
+        if [Action::SlowRank, Action::Ras].contains(&action) {
             return app.host.recording.is_none() && !app.host.jobs.lines.is_empty();
         }
         self.list.has_use_for(action, app)

@@ -22,6 +22,7 @@ mod lateness;
 mod observation;
 mod other_operation;
 mod rank_track;
+mod ras;
 mod sentence;
 mod stack_place;
 mod usual_interval;
@@ -36,6 +37,7 @@ pub use job_report::{JobKey, JobReport, LastCollective, RankRow, RankState, Stac
 pub use job_watch::JobWatch;
 pub use lateness::{ArrivalWatch, MIN_ARRIVALS, SlowRank};
 pub use observation::{ProcessStatus, RankExit, RankObservation};
+pub use ras::{RasAnswer, ras_sentences};
 pub use sentence::RankList;
 pub use stack_place::StackPlace;
 pub use verdict::{Camp, Cause, Verdict};

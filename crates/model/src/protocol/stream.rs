@@ -132,6 +132,7 @@ impl Loss {
             Update::Event(_) => Some(Self::Event),
             Update::Detail(..)
             | Update::Holders(..)
+            | Update::Ras(..)
             | Update::Watched(..)
             | Update::Signalled(_)
             | Update::Probed(_)
