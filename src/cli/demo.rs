@@ -29,9 +29,9 @@ pub struct Args {
 /// Recording of training and other programs on two H200s (benches/hardware/story).
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-/// Time at which the demo opens: both GPUs are busy, one program has just run out of memory, another leaks memory, and half a
-/// minute later one rank holds up the other.
-const OPENING: Millis = Millis(121_000);
+/// Time at which the demo opens: both GPUs are busy, one program has run out of memory, another fills a GPU within two minutes,
+/// and ten seconds later one rank holds up the other.
+const OPENING: Millis = Millis(140_000);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if !has_terminal() {

@@ -7,7 +7,6 @@ use gputop_model::units::{GpuUuid, Millis};
 use super::emphasis::Emphasis;
 use super::gpu_columns::{full_soon, notes};
 use super::host_state::HostState;
-use super::rows::ProcessRow;
 use super::times::span_text;
 use super::why::stable_answer;
 
@@ -113,11 +112,7 @@ fn silent(gpu: &Gpu, host: &HostState) -> Option<String> {
 
 /// Returns the time until the memory is full, if that is soon.
 fn full(gpu: &Gpu, host: &HostState) -> Option<(Millis, Danger)> {
-    let rows = &host.processes.all_rows;
-    let time = full_soon(rows, gpu)?;
-    let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
-    let growth = |row: &&ProcessRow| row.expected_growth();
-    let fastest = rows.iter().filter(is_on_gpu).max_by(|a, b| growth(a).total_cmp(&growth(b)))?;
+    let (time, fastest) = full_soon(&host.processes.all_rows, gpu)?;
     let text = format!(
         "GPU {} full in ~{}: {} {} grows by {} GiB/min",
         gpu.index,

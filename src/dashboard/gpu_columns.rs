@@ -27,8 +27,8 @@ pub struct GpuRow {
     mig: Option<usize>,
     /// State of the rank on this GPU, if it waits or holds up others.
     activity: Option<GpuNote>,
-    /// Time until the memory is full, if that is soon.
-    full_soon: Option<Millis>,
+    /// Set if the memory is full soon.
+    full: Option<GpuNote>,
     /// The tensors that grow on this GPU, if known.
     growth: Option<String>,
 }
@@ -41,7 +41,7 @@ impl GpuRow {
             gpu,
             mig,
             activity: None,
-            full_soon: None,
+            full: None,
             growth: None,
         };
         frame
@@ -60,7 +60,7 @@ impl GpuRow {
         let frame = &host.frame;
         let mut rows = Self::of_frame(frame);
         for row in &mut rows {
-            row.full_soon = full_soon(&host.processes.all_rows, row.gpu());
+            row.full = full_note(&host.processes.all_rows, row.gpu());
             row.growth = host.holders.growth_note(row.gpu(), frame);
             row.activity = rank_note(row.gpu(), host).or_else(|| why_note(row.gpu(), host));
         }
@@ -117,11 +117,25 @@ impl GpuRow {
     }
 }
 
-/// Returns the time until the steady growth of its processes fills the GPU, if that is soon.
-pub(super) fn full_soon(processes: &[ProcessRow], gpu: &Gpu) -> Option<Millis> {
+/// Returns the time until the steady growth of its processes fills the GPU, if that is soon, and the process that grows
+/// fastest.
+pub(super) fn full_soon<'a>(
+    processes: &'a [ProcessRow],
+    gpu: &Gpu,
+) -> Option<(Millis, &'a ProcessRow)> {
     let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
-    let growth = processes.iter().filter(is_on_gpu).map(ProcessRow::expected_growth).sum();
-    full_in(gpu.memory.free.get()?, growth)
+    let on_gpu = processes.iter().filter(is_on_gpu);
+    let growth = on_gpu.clone().map(ProcessRow::expected_growth).sum();
+    let time = full_in(gpu.memory.free.get()?, growth)?;
+    let fastest = on_gpu.max_by(|a, b| a.expected_growth().total_cmp(&b.expected_growth()))?;
+    Some((time, fastest))
+}
+
+/// Returns `full in ~44s: leak.py` if the memory of the GPU is full soon.
+pub fn full_note(processes: &[ProcessRow], gpu: &Gpu) -> Option<GpuNote> {
+    let (time, fastest) = full_soon(processes, gpu)?;
+    let text = format!("full in ~{}: {}", span_text(time), fastest.program());
+    Some(GpuNote { text, emphasis: Emphasis::Warn })
 }
 
 fn label(row: &GpuRow, _: &TimeZone) -> Cell {
@@ -174,7 +188,7 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
     if let Some(mig) = row.mig() {
         return Cell::new(mig.profile.value().map_or("MIG", String::as_str), Emphasis::Dim);
     }
-    let grows = row.full_soon.is_some() || row.growth.is_some();
+    let grows = row.full.is_some() || row.growth.is_some();
     // Growth, such as `full in ~9s`, says more than that the GPU is nearly full.
     let is_useful = |note: &GpuNote| !grows || note.text != NEARLY_FULL_NOTE;
     let first = notes(row.gpu(), &row.frame).into_iter().find(is_useful);
@@ -182,9 +196,9 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
         return Cell::new(bad.text.clone(), bad.emphasis);
     }
     let warning = |text| GpuNote { text, emphasis: Emphasis::Warn };
-    let full = row.full_soon.map(|time| warning(format!("full in ~{}", span_text(time))));
     let growth = row.growth.clone().map(warning);
-    let parts: Vec<_> = [full, row.activity.clone(), growth, first].into_iter().flatten().collect();
+    let parts: Vec<_> =
+        [row.full.clone(), row.activity.clone(), growth, first].into_iter().flatten().collect();
     let emphasis = match &parts[..] {
         [] => return Cell::text(""),
         [only] => only.emphasis,

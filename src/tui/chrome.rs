@@ -322,7 +322,8 @@ pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
     let known = |text: Option<String>| text.unwrap_or_else(|| absent.into());
     add(format!("SM {:>4}", known(totals.sm.map(|sm| format!("{sm:.0}%")))), Role::Text);
     let vram = totals.used.zip(totals.memory);
-    let vram = vram.map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all)));
+    let vram = vram
+        .map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all).trim_start()));
     // GPUs that share the host's memory have no total: that of RAM follows.
     let vram = vram.or(totals.used.map(|used| format!("{} GiB", whole_gib(used))));
     add(format!("VRAM {}", known(vram)), Role::Text);
@@ -340,8 +341,9 @@ pub fn totals(app: &App, area: Rect, buffer: &mut Buffer) {
             Role::Text,
         );
         let memory = host.memory_used.get().zip(host.memory_total.get());
-        let memory =
-            memory.map(|(used, all)| format!("{} of {} GiB", whole_gib(used), whole_gib(all)));
+        let memory = memory.map(|(used, all)| {
+            format!("{} of {} GiB", whole_gib(used), whole_gib(all).trim_start())
+        });
         add(format!("RAM {}", known(memory)), Role::Text);
         if let Some(swap) = host.swap_used.get().filter(|b| *b > Bytes::gib(1)) {
             add(format!("swap {}", swap.short()), Role::Warn);
@@ -381,7 +383,7 @@ fn power_text(power: MilliWatts, cap: Option<MilliWatts>) -> String {
         true => format!("{:.1}", f64::from(power.0) / 1e6),
         false => format!("{:>3}", power.0 / 1_000),
     };
-    let cap = cap.map_or_else(String::new, |cap| format!("of {} ", number(cap)));
+    let cap = cap.map_or_else(String::new, |cap| format!("of {} ", number(cap).trim_start()));
     format!("{} {cap}{}W", number(power), if is_kilo { "k" } else { "" })
 }
 

@@ -165,7 +165,7 @@ impl Menu {
     fn select_by_letter(&mut self, letter: char) -> Option<Effect> {
         let begins = |order: &Option<usize>| {
             let first = sort_title(*order).chars().next();
-            order.is_some() && first.is_some_and(|first| first.eq_ignore_ascii_case(&letter))
+            first.is_some_and(|first| first.eq_ignore_ascii_case(&letter))
         };
         let orders = sort_orders();
         let found: Vec<usize> = (0..orders.len()).filter(|at| begins(&orders[*at])).collect();

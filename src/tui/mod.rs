@@ -360,6 +360,7 @@ impl Dashboard {
             | Effect::Close
             | Effect::Explain(_)
             | Effect::Fold(_)
+            | Effect::GoTo(_)
             | Effect::Message(_)
             | Effect::Request(_) => {}
         }

@@ -202,6 +202,8 @@ pub enum Effect {
     Close,
     /// Shows an incident and marks it as read.
     Explain(Arc<Incident>),
+    /// Closes the incidents, and goes to this time in the recording or the charts.
+    GoTo(Mono),
     /// Folds or unfolds the group with this title.
     Fold(String),
     Message(String),

@@ -202,6 +202,15 @@ impl View {
                 self.overlay = None;
                 return Effect::SaveTheme(name);
             }
+            Effect::GoTo(time) => {
+                let is_of_incidents = |screen: &Box<dyn Screen>| {
+                    [incident::DEF.id, incidents::DEF.id].contains(&screen.def().id)
+                };
+                while self.stack.len() > 1 && self.stack.last().is_some_and(is_of_incidents) {
+                    self.stack.pop();
+                }
+                go_to(app, time).into_iter().for_each(|request| self.requests.push(request));
+            }
             Effect::Fold(title) => app.host.processes.fold(&title),
             Effect::Message(text) => app.ui.message = Some(text),
             Effect::Request(request) => {
@@ -814,12 +823,7 @@ impl View {
     fn go_to_column(&mut self, plot: Rect, column: u16, app: &mut App) {
         let axis = app.host.time_axis(self.top().exited_at(app));
         let time = axis.time(column - plot.x, plot.width);
-        if app.host.recording.is_some() {
-            let effect = jump(app, Play::To(time));
-            self.perform(effect, app);
-        } else {
-            app.host.scroll_to(time);
-        }
+        go_to(app, time).into_iter().for_each(|request| self.requests.push(request));
     }
 
     /// Handles a click. Returns an additional action to perform, if any.
@@ -898,12 +902,18 @@ fn play(play: Play) -> Effect {
     Effect::Request(Request::Play(play))
 }
 
-/// Moves the playback position of a recording. After a move back or to the end, the user can return.
+/// Moves the playback position of a recording.
 fn jump(app: &mut App, target: Play) -> Effect {
+    note_jump(app, target);
+    play(target)
+}
+
+/// Notes where the playback is. After a move back or to the end, the user can return there.
+fn note_jump(app: &mut App, target: Play) {
     if let Some(recording) = &mut app.host.recording {
         let position = recording.position;
         match target {
-            Play::Skip(0..) | Play::Step(0..) => {}
+            Play::Skip(0..) | Play::Step(_) => {}
             Play::End if position.at_end => {}
             Play::End => recording.return_point.request(),
             // Playback cannot go back from the start.
@@ -911,7 +921,16 @@ fn jump(app: &mut App, target: Play) -> Effect {
             _ => recording.return_point.request(),
         }
     }
-    play(target)
+}
+
+/// Goes to a time in the charts, or in a recording. Returns the request that moves the recording.
+fn go_to(app: &mut App, time: Mono) -> Option<Request> {
+    if app.host.recording.is_none() {
+        app.host.scroll_to(time);
+        return None;
+    }
+    note_jump(app, Play::To(time));
+    Some(Request::Play(Play::To(time)))
 }
 
 fn wake(app: &App) -> Effect {
@@ -941,7 +960,8 @@ fn cycle_sort(app: &mut App, step: isize) -> Effect {
 
 fn sort_by_vram(app: &mut App) -> Effect {
     let order = sort_orders().into_iter().find(|order| sort_title(*order) == "VRAM").flatten();
-    Effect::Message(sort_by(app, order, false))
+    let is_sorted = app.host.processes.sort == order;
+    Effect::Message(sort_by(app, order.filter(|_| !is_sorted), false))
 }
 
 fn needs_incident(app: &App) -> Effect {

@@ -283,7 +283,4 @@ EXPORT int cudaDeviceSynchronize() {
 }
 
 // Pinned memory.
-EXPORT int cudaHostAlloc(void** memory, size_t size, unsigned) { *memory = calloc(1, size); return 0; }
-EXPORT int cudaMallocHost(void** memory, size_t size) { return cudaHostAlloc(memory, size, 0); }
-EXPORT int cudaFreeHost(void* memory) { free(memory); return 0; }
 EXPORT int cudaHostGetDevicePointer(void** device, void* host, unsigned) { *device = host; return 0; }

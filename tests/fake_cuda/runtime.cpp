@@ -214,6 +214,10 @@ EXPORT Error cudaDeviceSetGraphMemAttribute(int, int, void*) { return success; }
 EXPORT Error cudaMemcpy(void*, const void*, size_t, int) { return success; }
 EXPORT Error cudaMemcpyAsync(void*, const void*, size_t, int, void*) { return success; }
 EXPORT Error cudaMemcpyPeerAsync(void*, int, const void*, int, size_t, void*) { return success; }
+// Pinned memory of the host, into which the value of `.item()` is copied.
+EXPORT Error cudaHostAlloc(void** memory, size_t size, unsigned) { *memory = calloc(1, size); return success; }
+EXPORT Error cudaMallocHost(void** memory, size_t size) { return cudaHostAlloc(memory, size, 0); }
+EXPORT Error cudaFreeHost(void* memory) { free(memory); return success; }
 EXPORT Error cudaIpcGetMemHandle(void*, void*) { return result(not_supported); }
 EXPORT Error cudaIpcOpenMemHandle() { return result(not_supported); }
 EXPORT Error cudaIpcCloseMemHandle(void*) { return success; }

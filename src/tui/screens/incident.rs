@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gputop_explain::workload::warning;
 use gputop_model::incident::{Fix, Incident};
+use gputop_model::units::{Millis, Mono};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -64,6 +65,8 @@ pub const DEF: ScreenDef = ScreenDef {
 const MAX_WIDTH: u16 = 110;
 /// Minimum width of each column if the text is drawn in two columns.
 const MIN_COLUMN_WIDTH: u16 = 80;
+/// How long after an incident the time is to which its key goes, so that the charts show what it changed.
+const AFTER: Millis = Millis(5_000);
 /// Space between two columns of text.
 const COLUMN_GAP: u16 = 4;
 
@@ -151,6 +154,13 @@ impl IncidentScreen {
         app.host.processes.all_rows.iter().find(|row| row.id().key == key)
     }
 
+    /// Returns the time shortly after the incident, if it happened since this host's boot.
+    fn time(&self, app: &App) -> Option<Mono> {
+        let known = app.host.incidents.again(&self.incident)?;
+        let is_known = known.key.boot_id == app.host.hello.boot_id;
+        is_known.then_some(Mono(known.key.first.0 + AFTER.0))
+    }
+
     fn log(&self, app: &App) -> Effect {
         match self.row(app) {
             Some(row) => Effect::Open(Box::new(LogScreen::new(row.id()))),
@@ -225,6 +235,10 @@ impl Screen for IncidentScreen {
             Action::CopyMarkdown => Effect::Copy(self.markdown()),
             Action::Wrong => self.report(),
             Action::Log => self.log(app),
+            Action::Open => match self.time(app) {
+                Some(time) => Effect::GoTo(time),
+                None => Effect::Message("This incident is older than the data".into()),
+            },
             action => {
                 let count = self.lines_for(app, body).len();
                 let (columns, _) = areas(count, body);
@@ -268,17 +282,26 @@ impl Screen for IncidentScreen {
     }
 
     fn footer_label(&self, action: Action) -> Option<&'static str> {
-        (action == Action::Why).then_some("next incident")
+        match action {
+            Action::Why => Some("next incident"),
+            Action::Open => Some("go to its time"),
+            _ => None,
+        }
     }
 
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         let is_other = |known: &ListedIncident| !known.is_revision_of(&self.incident);
-        action != Action::Why || app.host.unread_incidents().any(is_other)
+        match action {
+            Action::Why => app.host.unread_incidents().any(is_other),
+            Action::Open => self.time(app).is_some(),
+            _ => true,
+        }
     }
 
     fn footer(&self) -> &'static [Action] {
         &[
             Action::CopyFix,
+            Action::Open,
             Action::CopyMarkdown,
             Action::Log,
             Action::Wrong,

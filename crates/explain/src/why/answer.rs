@@ -21,6 +21,8 @@ pub enum Cause {
     Disk,
     Evaluation,
     Logging,
+    /// Waits for a program that it started.
+    Child,
     OtherRank,
     CopiesToGpu,
     WaitsForGpu,
@@ -64,6 +66,7 @@ impl Cause {
             Self::Disk => "disk",
             Self::Evaluation => "evaluation",
             Self::Logging => "logging",
+            Self::Child => "child",
             Self::OtherRank => "other_rank",
             Self::CopiesToGpu => "copies_to_gpu",
             Self::WaitsForGpu => "waits_for_gpu",

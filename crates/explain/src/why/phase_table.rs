@@ -26,6 +26,7 @@ const EXPLAINS_LINES: &[Phase] = &[
     Phase::LoaderStart,
     Phase::Evaluation,
     Phase::Log,
+    Phase::Child,
 ];
 /// Phases of a program that has started, although a module is still being imported: the whole script may be a module.
 const STARTED: &[Phase] =

@@ -98,6 +98,7 @@ fn recognizes_the_phase_of_each_kind_of_stack() {
         ("tqdm", Phase::Log, vec![("tqdm.refresh", "+tqdm/std.py")]),
         ("printed tensor", Phase::Log, vec![("_str", "+torch/_tensor_str.py"), ("Tensor.__repr__", "+torch/_tensor.py")]),
         ("child in a logger", Phase::Log, vec![("Popen.communicate", "%subprocess.py"), ("log", "+wandb/sdk/wandb_run.py")]),
+        ("child", Phase::Child, vec![("Popen.communicate", "%subprocess.py"), ("run", "%subprocess.py")]),
         ("dynamo", Phase::Compile, vec![("InstructionTranslator.run", "+torch/_dynamo/symbolic_convert.py"),
             ("_TorchDynamoContext._fn", "+torch/_dynamo/eval_frame.py")]),
         ("compiler in a child", Phase::Compile, vec![("Popen._wait", "%subprocess.py"),
@@ -139,6 +140,7 @@ fn recognizes_calls_without_a_frame_by_their_line() {
         (Phase::Disk, &[], "data = file.read(1 << 20)"),
         (Phase::Disk, &[], "x = np.load(path)"),
         (Phase::Log, &[], "print(loss)"),
+        (Phase::Child, &[("Popen.communicate", "%subprocess.py")], "stdout = self.stdout.read()"),
         (Phase::Backward, &[], "loss.backward()"),
         (Phase::Optimizer, &[], "optimizer.step()"),
         (Phase::Optimizer, &adam, "param.copy_(new)"),
@@ -281,6 +283,7 @@ fn decides_for_the_cause_of_each_row() {
             w.major_faults = Reading::Value(900);
         }), gpu()),
         ("evaluation", Cause::Evaluation, window(&[(Evaluation, 46), (Backward, 30), (Sync, 24)]), gpu()),
+        ("child", Cause::Child, window(&[(Child, 40), (Backward, 60)]), gpu()),
         ("log", Cause::Logging, window(&[(Log, 30), (Backward, 70)]), gpu()),
         ("NCCL", Cause::OtherRank, changed(window(&[(Sync, 100)]), |w| w.has_nccl = true),
             changed(gpu(), |g| { full(g); g.sm_active = Some(18.9); g.tensor_active = Some(0.0); g.memory_rate = Some(1.0); })),

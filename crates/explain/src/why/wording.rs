@@ -75,6 +75,12 @@ impl Text<'_> {
                 Some("Log less often, and without tensors that are on the GPU."),
                 "logs",
             ),
+            Cause::Child => self.phase(
+                "Waits for a program that it started",
+                &[Phase::Child],
+                Some("Start it less often, or in a thread of its own."),
+                "waits for another program",
+            ),
             Cause::OtherRank => self.other_rank(),
             Cause::CopiesToGpu => self.phase(
                 "Copies data to the GPU",
@@ -390,7 +396,9 @@ impl Text<'_> {
         match cause {
             Cause::DataLoader(_) => list.extend(self.workers()),
             Cause::Disk | Cause::Checkpoint => list.extend(self.storage()),
-            Cause::Compiles | Cause::Logging if !window.workers.programs.is_empty() => {
+            Cause::Compiles | Cause::Logging | Cause::Child
+                if !window.workers.programs.is_empty() =>
+            {
                 list.push(format!("child processes: {}", window.workers.programs.join(", ")));
             }
             Cause::SlowedDown(_) => list.extend(self.gpu().map(clock)),
@@ -532,6 +540,7 @@ fn phases_of(cause: Cause) -> &'static [Phase] {
         Cause::Disk => &[Phase::Disk],
         Cause::Evaluation => &[Phase::Evaluation],
         Cause::Logging => &[Phase::Log],
+        Cause::Child => &[Phase::Child],
         Cause::CopiesToGpu => &[Phase::Copy],
         Cause::WaitsForGpu => &[Phase::Sync],
         Cause::PythonOrLaunches | Cause::SmallKernels => OWN_WORK,

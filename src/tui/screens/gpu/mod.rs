@@ -12,7 +12,7 @@ use self::facts::{dimmed, facts_of, identity_only};
 use super::gpu_table::parts;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
-use crate::dashboard::gpu_columns::notes;
+use crate::dashboard::gpu_columns::{full_note, notes};
 use crate::dashboard::memory_parts::{has_pools, split_of};
 use crate::dashboard::rows::ProcessRow;
 use crate::tui::action::{Action, moved};
@@ -169,7 +169,8 @@ fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
     let name = format!("GPU {}  {}", gpu.index, gpu.name);
-    let notes = notes(gpu, &app.host.frame);
+    let full = full_note(&app.host.processes.all_rows, gpu);
+    let notes: Vec<_> = full.into_iter().chain(notes(gpu, &app.host.frame)).collect();
     let bus = gpu.board.pci_bus.value().map(|bus| (bus.as_str(), Role::Dim));
     let bus = bus.filter(|_| !is_small(area));
     let notes = notes.iter().map(|note| (&*note.text, note.emphasis.into()));
