@@ -587,6 +587,53 @@ fn a_rewound_display_does_not_announce_a_later_incident() {
 }
 
 #[test]
+fn enter_on_an_incident_goes_to_its_time_and_0_returns() {
+    let incident_at = |first: u64, boot_id: &str| {
+        let incident = Incident {
+            headline: "OUT OF MEMORY".into(),
+            time: Some(
+                if boot_id == "another boot" {
+                    "2026-06-01T12:00:00Z"
+                } else {
+                    "2026-06-02T12:00:00Z"
+                }
+                .into(),
+            ),
+            ..Incident::default()
+        };
+        let boot_id = boot_id.into();
+        let key = IncidentKey { boot_id, first: Mono(first), ..IncidentKey::default() };
+        WatchResult::Incident(Record::new(incident, key).into())
+    };
+    let file = recording();
+    let end = file.span().1;
+    let mut played = ReplayedApp::new(file);
+    played.go(end);
+    played.wait_position(end);
+    let boot = training_day::hello().boot_id;
+    played.desk.app.take_watch_result(incident_at(end.0 - 60_000, &boot));
+    played.send("d");
+    assert!(played.desk.text(120, 40).contains("Enter go to its time"));
+    played.press(KeyCode::Enter);
+    let after = Mono(end.0 - 55_000);
+    played.wait("five seconds after", |app| app.host.frame.mono == after);
+    let returns = |app: &App| app.host.recording.as_ref()?.return_time();
+    played.wait("a time to return to", |app| returns(app) == Some(end));
+    played.send("0");
+    played.wait("the end", |app| app.host.frame.mono == end);
+
+    // The charts of a live host go there, too.
+    let mut desk = watched(1_200);
+    desk.app.take_watch_result(incident_at(1_600_000, ""));
+    desk.send("d\n");
+    assert_eq!(desk.app.host.frame.mono, Mono(1_605_000));
+    // An incident before the boot has no time in the charts.
+    desk.app.take_watch_result(incident_at(1_600_000, "another boot"));
+    desk.send("0d");
+    assert!(!desk.text(120, 40).contains("go to its time"));
+}
+
+#[test]
 fn the_screen_is_the_same_after_going_back_and_forth() {
     let file = File::from_bytes(screen_fixture::FOUR_GPUS.into()).unwrap();
     let start = file.span().0;
@@ -601,7 +648,7 @@ fn the_screen_is_the_same_after_going_back_and_forth() {
         played.wait("the position", is_there);
         played.desk.text(120, 40)
     };
-    // The demo opens here. The jump sends all frames before that time.
+    // The jump sends all frames before that time.
     screen_at(117);
     let before = screen_at(121);
     assert_ne!(screen_at(111), before);

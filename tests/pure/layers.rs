@@ -43,6 +43,8 @@ const RULES: &[Rule] = &[
     Rule { place: "collect/phases", may: &["collect", "gputop_peek", "gputop_explain::why"] },
     // Counts arrivals at collectives where the ranks are read.
     Rule { place: "collect/ranks.rs", may: &["collect", "gputop_peek", "gputop_explain::ranks"] },
+    // Compares two answers of NCCL, which are too large to send.
+    Rule { place: "collect/ras.rs", may: &["collect", "gputop_peek", "gputop_explain::ranks"] },
     // Builds the request for the probe's child from the host's data.
     Rule { place: "collect/probe.rs", may: &["collect", "gputop_peek", "probe", "user_files"] },
     // Replays the hook's allocation traces where they are stored.

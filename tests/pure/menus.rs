@@ -30,8 +30,9 @@ fn letters_in_the_sort_menu_select_the_next_column_with_that_letter() {
         ("sr\n", "sorted by RESV, descending"),
         ("sr\n", "sorted by RETRY, descending"),
         ("so\n", "sorted by OOM, descending"),
+        ("sg\n", "sorted by GPU, then VRAM"),
         ("sgg\n", "sorted by GiB/min, descending"),
-        ("sg\n", "sorted by GPU, ascending"),
+        ("sgg\n", "sorted by GPU, ascending"),
         ("I", "sorted by GPU, descending"),
         (">", "sorted by PID, ascending"),
     ] {
