@@ -25,7 +25,7 @@ use gputop_model::process::{ProcessDetail, ProcessKey};
 use gputop_model::protocol::Update;
 use gputop_model::reading::Missing;
 use gputop_model::stack::{PythonStack, StackTrigger};
-use gputop_model::units::{Bytes, Mono, UnixMillis};
+use gputop_model::units::{Bytes, Millis, Mono, UnixMillis};
 
 use super::exited::{ExitedProcess, ExitedProcesses};
 use super::fleet::FleetRow;
@@ -312,6 +312,11 @@ impl HostState {
     }
 
     /// Returns the early warnings for a pool, most severe first.
+    /// Returns how long a process has not used a GPU, as far as that is known.
+    pub(super) fn unused_for(&self, process: ProcessKey) -> Option<Millis> {
+        self.last_busy.unused(process, self.frame.mono)
+    }
+
     pub fn pool_notes(&self, process: ProcessKey, ordinal: u32) -> Vec<Note> {
         self.pool_history.notes((process, ordinal))
     }

@@ -7,7 +7,7 @@ use gputop_model::process::ProcessKey;
 use gputop_model::units::{Millis, Mono};
 
 /// Time without use after which a process counts as idle.
-const MIN_IDLE: Millis = Millis(5 * 60_000);
+const MIN_IDLE: Millis = Millis(60_000);
 
 /// The time at which each listed process was last known or assumed to use the SMs of a GPU.
 #[derive(Debug, Default)]
@@ -28,10 +28,14 @@ impl LastBusy {
         self.0 = times;
     }
 
-    /// Returns how long the process has not used a GPU, if that is more than a few minutes.
+    /// Returns how long the process has not used a GPU, as far as that is known.
+    pub fn unused(&self, process: ProcessKey, now: Mono) -> Option<Millis> {
+        Some(now.since(*self.0.get(&process)?))
+    }
+
+    /// Returns how long the process has not used a GPU, if that is more than a minute.
     pub fn idle(&self, process: ProcessKey, now: Mono) -> Option<Millis> {
-        let time = now.since(*self.0.get(&process)?);
-        (time >= MIN_IDLE).then_some(time)
+        self.unused(process, now).filter(|time| *time >= MIN_IDLE)
     }
 
     pub fn clear(&mut self) {
@@ -47,7 +51,7 @@ mod tests {
     use gputop_model::units::Percent;
 
     #[test]
-    fn a_process_is_idle_after_minutes_without_use_of_any_gpu() {
+    fn a_process_is_idle_after_a_minute_without_use_of_any_gpu() {
         let key = ProcessKey::new(418, 7);
         let on = |sm: Reading<Percent>| Gpu {
             processes: vec![GpuProcess { process: Some(key), sm, ..GpuProcess::default() }].into(),
@@ -61,7 +65,7 @@ mod tests {
         };
         let sm = |percent: f64| Reading::Value(Percent(percent));
         assert_eq!(idle_at(1, [sm(0.0), sm(0.0)]), None);
-        assert_eq!(idle_at(6, [sm(0.0), sm(0.0)]), Some(Millis(300_000)));
+        assert_eq!(idle_at(2, [sm(0.0), sm(0.0)]), Some(Millis(60_000)));
         assert_eq!(idle_at(7, [sm(0.0), sm(3.0)]), None);
         assert_eq!(idle_at(13, [sm(0.0), Reading::default()]), None);
         assert_eq!(idle_at(19, [sm(0.0), sm(0.0)]), Some(Millis(360_000)));

@@ -150,6 +150,7 @@ pub fn report(host: &HostState, process: ProcessKey) -> Option<Result<WhyReport<
     let frame = &host.frame;
     let gpu = gpu_of(frame, process).map(|gpu| GpuLoad {
         held: listed(gpu, process).and_then(|entry| entry.vram.get()),
+        is_unused: host.unused_for(process).is_some_and(|time| time >= window.length),
         ..host.why.load(gpu, window)
     });
     let (waits_for, holds_up) = verdicts(&host.jobs, process);
@@ -196,11 +197,14 @@ pub fn stable_answer<'a>(host: &'a HostState, gpu: &Gpu) -> Option<(ProcessKey, 
         return None;
     }
     let listed = gpu.processes.value().into_iter().flatten();
-    let mut answers = listed.filter_map(|entry| {
+    let answers = listed.filter_map(|entry| {
         let process = entry.key();
         Some((process, host.why.stable(process, now)?))
     });
-    answers.find(|(_, answer)| !answer.note.is_empty() && answer.cause != Cause::Busy)
+    let noted =
+        answers.filter(|(_, answer)| !answer.note.is_empty() && answer.cause != Cause::Busy);
+    // An idle process does not explain why the others use little of the GPU.
+    noted.min_by_key(|(_, answer)| answer.cause == Cause::NothingRuns)
 }
 
 impl HostState {

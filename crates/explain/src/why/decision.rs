@@ -205,7 +205,13 @@ impl Signals<'_> {
         if part(&[Phase::Import, Phase::Load]) >= 0.5 {
             return Some(Cause::Starts);
         }
-        if part(IDLE) >= 0.9 && is_unused && self.utilization() < 2.0 {
+        // A process that used no SM waits for no kernel of its own.
+        let waits = match self.gpu.is_some_and(|gpu| gpu.is_unused) {
+            true => part(&[IDLE, &[Phase::Sync]].concat()),
+            false if self.utilization() < 2.0 => part(IDLE),
+            false => 0.0,
+        };
+        if waits >= 0.9 && is_unused {
             return Some(Cause::NothingRuns);
         }
         let row = |phases: &[Phase], min: f64, cause| (part(phases), part(phases) >= min, cause);
@@ -238,7 +244,9 @@ impl Signals<'_> {
         let utilization = self.gpu.and_then(|gpu| gpu.utilization);
         let sm_active = self.gpu.and_then(|gpu| gpu.sm_active);
         let is_launching = utilization.is_none_or(|util| util < 90.0);
-        if sync >= 0.2 && sync >= 0.8 * own && is_launching {
+        // A GPU that a thread waits for all the time is busy, unless the thread also launches work.
+        let is_working_too = self.work_cpu() >= 0.1;
+        if sync >= 0.2 && sync >= 0.8 * own && is_launching && is_working_too {
             return Some(Cause::WaitsForGpu);
         }
         if utilization.is_some_and(|util| util >= 90.0) && sm_active.is_some_and(|sm| sm < 25.0) {

@@ -26,6 +26,8 @@ pub struct GpuLoad {
     pub slowed: Option<(Throttle, f64)>,
     /// Memory of the process on this GPU.
     pub held: Option<Bytes>,
+    /// True if the process used no SM of any GPU in the window.
+    pub is_unused: bool,
     /// Number of processes that used the SMs lately. A process with a context may use none.
     pub processes: usize,
 }
@@ -161,6 +163,7 @@ impl Sum {
             slowed: slowed
                 .map(|(why, count)| (*why, f64::from(*count) / f64::from(self.readings.max(1)))),
             held: None,
+            is_unused: false,
             processes: gpu.processes.value().into_iter().flatten().filter(uses_sms).count(),
         }
     }

@@ -137,6 +137,7 @@ fn recognizes_calls_without_a_frame_by_their_line() {
         (Phase::Copy, &[], "x = batch.to(device, non_blocking=True)"),
         (Phase::Copy, &[], "x.cuda()"),
         (Phase::Sleep, &[], "time.sleep(1)"),
+        (Phase::Sleep, &[], "time.sleep(float(seconds))"),
         (Phase::Disk, &[], "data = file.read(1 << 20)"),
         (Phase::Disk, &[], "x = np.load(path)"),
         (Phase::Log, &[], "print(loss)"),
@@ -299,6 +300,11 @@ fn decides_for_the_cause_of_each_row() {
             w.thread.cpu = percent(65.0);
             w.autograd_cpu = percent(30.0);
         }), changed(gpu(), |g| { g.utilization = Some(14.0); g.sm_active = Some(1.2); })),
+        ("idle beside others", Cause::NothingRuns, changed(window(&[(Sleep, 100)]), |w| w.thread.cpu = percent(0.0)),
+            changed(gpu(), |g| g.is_unused = true)),
+        ("wait without use of the GPU", Cause::NothingRuns, changed(window(&[(Sync, 100)]), |w| w.thread.cpu = percent(0.0)),
+            changed(gpu(), |g| g.is_unused = true)),
+        ("wait without work", Cause::NoSingleCause, changed(window(&[(Sync, 100)]), |w| w.thread.cpu = percent(0.0)), gpu()),
         ("small kernels", Cause::SmallKernels, window(&[(Forward, 95), (Sync, 5)]),
             changed(gpu(), |g| { full(g); g.sm_active = Some(1.0); })),
         ("few SMs", Cause::FewSms, window(&[(Sync, 100)]),

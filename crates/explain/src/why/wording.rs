@@ -271,9 +271,9 @@ impl Text<'_> {
         let held = self.gpu().and_then(|gpu| gpu.held).filter(|held| held.0 > 0);
         let sentence = match held {
             Some(held) => {
-                format!("Nothing runs: the process waits for input and holds {held} of GPU memory.")
+                format!("Nothing runs: the process waits, and holds {held} of GPU memory.")
             }
-            None => "Nothing runs: the process waits for input.".to_owned(),
+            None => "Nothing runs: the process waits.".to_owned(),
         };
         (sentence, None, "process idle".into())
     }
