@@ -63,7 +63,8 @@ pub struct ProcessGroup {
     /// Newest work that PyTorch's watchdog has seen completed, up to 0.1 s late, with number 0 if none has. `None` if
     /// unknown.
     pub completed: Option<Work>,
-    /// Works that the watchdog has not seen completed, oldest first, at most [`MAX_PENDING`].
+    /// Works that the watchdog has not seen completed, oldest first, at most [`MAX_PENDING`]. May end with the first that
+    /// was called within the last 5 s, because nobody waits for those behind it.
     pub pending: Reading<Vec<PendingWork>>,
 }
 

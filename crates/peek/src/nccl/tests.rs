@@ -558,6 +558,32 @@ fn long_list_is_cut() {
     assert_eq!((pending.len(), pending[0].work.seq), (MAX_PENDING, 11));
 }
 
+/// A running rank has about a hundred pending works, all of them new at each reading.
+#[test]
+fn works_behind_a_young_one_are_not_read() {
+    let mut mimic = Mimic::new();
+    mimic.group(release("2.11"), "0", 100, 10);
+    mimic.group(release("2.11"), "1", 0, 0);
+    let classes = mimic.classes();
+    let mut groups = ProcessGroups::with_classes(mimic, key(), classes);
+    groups.search().expect("a memory");
+    let mut read = |age_ns| {
+        let monotonic_ns = CALLED + age_ns;
+        let now = Instants { boot_ns: monotonic_ns + SUSPENDED, monotonic_ns };
+        groups.memory.reads.set(0);
+        let reading = groups.read(now).expect("a memory");
+        let group = &reading.groups.value().expect("groups")[0];
+        let pending = group.pending.value().expect("the works");
+        assert_eq!(pending[0].work.seq, 11);
+        (pending.len(), groups.memory.reads.get())
+    };
+    assert_eq!(read(50_000_000), (1, 4));
+    // The node of the last reading is copied in advance.
+    assert_eq!(read(4_000_000_000), (1, 3));
+    let (works, reads) = read(6_000_000_000);
+    assert!(works == MAX_PENDING && reads > MAX_PENDING, "{reads} reads of {works} works");
+}
+
 #[test]
 fn stores_that_contain_each_other_have_no_address() {
     let (mimic, group) = two_groups(release("2.11"));

@@ -59,6 +59,10 @@ pub fn is_operation(name: &str) -> bool {
 
 /// Maximum time between a reading's start and its copies, in nanoseconds.
 const MAX_DELAY: u64 = 1_000_000_000;
+/// Age in nanoseconds below which no rank waits for a work: half of the shortest wait that is reported. The works behind a
+/// younger one are not read: a running rank has about a hundred, all of them new at each reading, and each takes a system
+/// call of its own. In a large job, the host may be some seconds ahead of the GPU.
+const MIN_AGE: u64 = 5_000_000_000;
 
 /// Returns true if a work can have been called at this time of the monotonic clock.
 pub fn is_start(start: u64, now: Instants) -> bool {
@@ -92,7 +96,8 @@ pub struct Expected {
 }
 
 impl WorkList {
-    /// Returns the oldest pending works and the addresses of their nodes. `list` is a copy of the list's two pointers.
+    /// Returns the oldest pending works, up to the first young one, and the addresses of their nodes. `list` is a copy of
+    /// the list's two pointers.
     pub fn read(
         self,
         copies: &Copies,
@@ -102,7 +107,8 @@ impl WorkList {
         let mut node = list.word(0).ok_or(REFUSED)?;
         let (mut previous, mut works, mut nodes) = (self.head, Vec::new(), Vec::new());
         let mut start = self.start;
-        while node != self.head && nodes.len() < MAX_PENDING {
+        let mut is_young = false;
+        while node != self.head && nodes.len() < MAX_PENDING && !is_young {
             if !is_pointer(node) {
                 return Err(REFUSED);
             }
@@ -117,6 +123,8 @@ impl WorkList {
             };
             // All works have the same layout.
             start = Some(place);
+            let called = work.word(place).unwrap_or_default();
+            is_young = expected.now.monotonic_ns.saturating_sub(called) < MIN_AGE;
             works.push(self.work(work, place, expected)?);
             nodes.push(node);
             previous = node;
