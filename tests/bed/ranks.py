@@ -12,7 +12,7 @@ as MODE says:
     mismatch  reduces another number of elements
     kind      gathers where the others reduce
     order     uses the two groups in the other order
-    item      stays in its data loader
+    item      stays in its data loader, and has forked a worker
     init      does not come to the first collective of the group `late`
     dead      exits
     pipeline  does not pass the activation on; each step sends from each rank to the next, and reduces
@@ -64,6 +64,16 @@ class Group:
         """Calls a point-to-point operation and waits for it."""
         groups[self.name]["sent"] += 1
         function(tensor, peer, group=self.group).wait()
+
+
+def fork_worker():
+    """Forks a process that exits with this one."""
+    parent = os.getpid()
+    state["worker"] = os.fork()
+    while state["worker"] == 0:
+        time.sleep(0.1)
+        if os.getppid() != parent:
+            os._exit(0)
 
 
 def run(rank, size, port, mode):
@@ -124,6 +134,8 @@ def run(rank, size, port, mode):
         state["step"] = step
         if mode == "slow" and rank == FAULT_RANK:
             time.sleep(0.05)
+        if is_odd and mode == "item":
+            fork_worker()
         if is_odd and mode in ("item", "init"):
             sleep()
         if is_odd and mode == "dead":

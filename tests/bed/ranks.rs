@@ -22,7 +22,7 @@ use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
 use gputop_peek::memory::maps::Mapping;
 use gputop_peek::memory::{Memory, MemoryError, Range};
-use gputop_peek::nccl::ProcessGroups;
+use gputop_peek::nccl::{Failure, ProcessGroups};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,6 +49,9 @@ struct Truth {
     is_waiting: bool,
     step: u64,
     groups: BTreeMap<String, TrueGroup>,
+    /// PID of a forked process.
+    #[serde(default)]
+    worker: Option<u32>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -517,6 +520,17 @@ fn new_groups_are_found_once_a_thread_tells_of_them() {
         let mut job = Job::start(&variant, "init");
         // The first rank imports PyTorch meanwhile, and creates one group after the other.
         let pid = job.ranks[0].pid;
+#[test]
+fn a_forked_worker_is_no_rank() {
+    for variant in variants() {
+        let mut job = Job::start(&variant, "item");
+        job.wait();
+        let worker = truth(&mut job.ranks[1]).worker.expect("a worker");
+        let failure = ProcessGroups::open(Path::new("/proc"), key(worker)).unwrap_err();
+        assert_eq!(failure, Failure::Forked, "{}", variant.name());
+    }
+}
+
         let start = Instant::now();
         let mut groups = loop {
             match ProcessGroups::open(Path::new("/proc"), key(pid)) {

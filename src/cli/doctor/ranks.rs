@@ -1,12 +1,13 @@
 //! Check of the distributed jobs that run on this host: whether their process groups can be read.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gputop_model::process_group::{ProcessGroup, RankReading};
 use gputop_model::{Millis, Missing, Pid, PidNamespace, ProcessKey, Reading, Reason};
 use gputop_peek::clock::{Instants, now_mono};
-use gputop_peek::nccl::{ProcessGroups, has_watchdog};
+use gputop_peek::memory::live::Live;
+use gputop_peek::nccl::{Failure, ProcessGroups, has_watchdog};
 
 use super::check::Check;
 use crate::cli::settings::agent_options;
@@ -15,6 +16,11 @@ use crate::collect::process::ProcessTable;
 use crate::incident::with_timeout;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which no further rank is read, so that those that were read are reported within [`TIMEOUT`].
+const READ_TIMEOUT: Duration = Duration::from_secs(8);
+/// Maximum time for reading ranks again whose groups changed, for all of them together, and the pause before each round.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of ranks to read.
 const MAX_RANKS: usize = 64;
 
@@ -24,14 +30,26 @@ type Rank = (Pid, Option<Missing>);
 /// Returns `None` if no rank of a distributed job runs on this host, or if a process does not answer in time.
 pub fn check_ranks() -> Option<Check> {
     let options = agent_options(Millis(1_000));
+    let start = Instant::now();
     let read = move || {
         // The namespace matters only for the PIDs of the driver.
         let files = options.container_files;
         let mut table = ProcessTable::new(&options.proc_root, files, PidNamespace::Host);
         let pids = procfs::process::all_processes_with_root(&options.proc_root).into_iter();
         let pids = pids.flatten().filter_map(|process| process.ok()?.pid().try_into().ok());
+        let pids = pids.take_while(|_| start.elapsed() < READ_TIMEOUT);
         let ranks = pids.filter_map(|pid| read_rank(&options.proc_root, &mut table, Pid(pid)));
-        ranks.take(MAX_RANKS).collect::<Vec<_>>()
+        let (mut ranks, mut changing): (Vec<_>, Vec<_>) = ranks.take(MAX_RANKS).unzip();
+        let end = READ_TIMEOUT.min(start.elapsed() + RETRY_TIMEOUT);
+        while changing.iter().any(Option::is_some) && start.elapsed() < end {
+            std::thread::sleep(RETRY_INTERVAL);
+            for ((_, why), groups) in ranks.iter_mut().zip(&mut changing) {
+                if let Some(changed) = groups.take() {
+                    (*why, *groups) = read_groups(changed);
+                }
+            }
+        }
+        ranks
     };
     check(&with_timeout(TIMEOUT, read)?)
 }
@@ -54,8 +72,13 @@ fn check(ranks: &[Rank]) -> Option<Check> {
     Some(Check::new("ranks of jobs", refused.is_empty(), found, ""))
 }
 
-/// Reads the process groups of a process. Returns `None` if it is not a rank.
-fn read_rank(proc_root: &Path, table: &mut ProcessTable, pid: Pid) -> Option<Rank> {
+/// Reads the process groups of a process, and returns them if another reading may show more. Returns `None` if it is not
+/// a rank.
+fn read_rank(
+    proc_root: &Path,
+    table: &mut ProcessTable,
+    pid: Pid,
+) -> Option<(Rank, Option<ProcessGroups<Live>>)> {
     // Everyone can read the names of threads, but only some releases of PyTorch name them.
     let is_certain = has_watchdog(proc_root, pid);
     let mut is_possible = || {
@@ -67,14 +90,25 @@ fn read_rank(proc_root: &Path, table: &mut ProcessTable, pid: Pid) -> Option<Ran
     if !is_certain && !is_possible() {
         return None;
     }
-    let groups = ProcessGroups::open(proc_root, ProcessKey { pid, ..ProcessKey::default() });
-    let reading = groups.and_then(|mut groups| groups.read(Instants::now()));
-    let why = match reading {
+    let (why, changing) =
+        match ProcessGroups::open(proc_root, ProcessKey { pid, ..ProcessKey::default() }) {
+            Ok(groups) => read_groups(groups),
+            Err(Failure::Forked) => return None,
+            Err(failure) => (Some(failure.missing()), None),
+        };
+    let is_rank = is_certain || why.as_ref().is_none_or(|why| why.reason != Reason::NotRead);
+    is_rank.then_some(((pid, why), changing))
+}
+
+/// Returns why the process groups cannot be read, and the groups if they changed during the reading: a rank may call
+/// thousands of operations a second.
+fn read_groups(mut groups: ProcessGroups<Live>) -> (Option<Missing>, Option<ProcessGroups<Live>>) {
+    let why = match groups.read(Instants::now()) {
         Ok(reading) => why_not(&reading),
         Err(failure) => Some(failure.missing()),
     };
-    let is_rank = is_certain || why.as_ref().is_none_or(|why| why.reason != Reason::NotRead);
-    is_rank.then_some((pid, why))
+    let is_changing = why.as_ref().is_some_and(|why| why.reason == Reason::Unknown);
+    (why, is_changing.then_some(groups))
 }
 
 /// Returns why the numbers of collectives of a rank are unknown, or `None` if they are known.

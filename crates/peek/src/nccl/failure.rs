@@ -8,6 +8,8 @@ use crate::memory::MemoryError;
 pub enum Failure {
     #[error("no PyTorch with NCCL found in this process")]
     NotNccl,
+    #[error("forked copy of its parent's process groups, which calls no collectives")]
+    Forked,
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -15,7 +17,7 @@ pub enum Failure {
 impl Failure {
     pub fn missing(&self) -> Missing {
         match self {
-            Self::NotNccl => Missing::new(Reason::Unsupported, self.to_string()),
+            Self::NotNccl | Self::Forked => Missing::new(Reason::Unsupported, self.to_string()),
             Self::Memory(error) => error.missing(),
         }
     }

@@ -22,6 +22,13 @@ impl Group {
         }
     }
 
+    pub fn address(&self) -> u64 {
+        match self {
+            Self::Legacy(group) => group.address,
+            Self::Nccl2(group) => group.address,
+        }
+    }
+
     /// Returns the ranges whose copies must be equal in two consecutive reads.
     pub fn ranges(&self) -> Vec<Range> {
         match self {

@@ -121,7 +121,7 @@ impl Numbers {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Legacy {
     vtable: u64,
-    address: u64,
+    pub address: u64,
     pub identity: Identity,
     /// Copy of the fields that the identity was read from.
     fields: Vec<u8>,

@@ -56,6 +56,7 @@ use self::threads::Threads;
 use crate::clock::Instants;
 use crate::memory::live::Live;
 use crate::memory::{Memory, MemoryError, Range};
+use crate::process::stat::{StatBuffer, StatFile};
 
 /// Maximum number of groups of a process. Large jobs have about 30.
 const MAX_GROUPS: usize = 512;
@@ -82,14 +83,30 @@ pub struct ProcessGroups<M> {
 }
 
 impl ProcessGroups<Live> {
-    /// Finds the groups of a running process. Callers should pass only processes that the driver lists, because a forked
-    /// worker has a copy of its parent's groups.
+    /// Finds the groups of a running process. A forked worker, which has a copy of its parent's groups, is refused.
     pub fn open(proc_root: &Path, process: ProcessKey) -> Result<Self, Failure> {
         let mut groups = Self::locate(Live::new(proc_root, process.pid), process)?;
         groups.proc_root = Some(proc_root.to_owned());
         groups.threads = Some(Threads::new(proc_root, process.pid));
         groups.search()?;
-        Ok(groups)
+        if groups.are_copies(proc_root) { Err(Failure::Forked) } else { Ok(groups) }
+    }
+
+    /// Returns true if the parent of the process has the same groups at the same addresses, because it was forked from it.
+    fn are_copies(&self, proc_root: &Path) -> bool {
+        let parent = StatFile::of(proc_root, self.process.pid)
+            .and_then(|stat| Ok(stat.read(&mut StatBuffer::default())?.parent));
+        let Ok(parent) = parent else { return false };
+        // The vtable, and the rank, which is behind the reference count.
+        let parts =
+            |group: &Group| [(0, 8), (16, 16)].map(|(offset, len)| (group.address() + offset, len));
+        let ranges =
+            self.groups.iter().flat_map(parts).map(|(address, len)| Range { address, len });
+        let ranges: Vec<Range> = ranges.collect();
+        let (mut own, mut copies) = (Vec::new(), Vec::new());
+        let is_read = self.memory.read(&ranges, &mut own).is_ok()
+            && Live::new(proc_root, parent).read(&ranges, &mut copies).is_ok();
+        is_read && !own.is_empty() && own == copies
     }
 }
 

@@ -46,7 +46,7 @@ const STATE_BYTES: usize = 88;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Nccl2 {
     vtable: u64,
-    address: u64,
+    pub address: u64,
     pub identity: Identity,
     /// Copy of the fields that the identity was read from.
     fields: Vec<u8>,
