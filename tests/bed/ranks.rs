@@ -73,7 +73,6 @@ struct Abilities {
     has_status: bool,
     has_pending: bool,
     has_names_of_pending: bool,
-    has_members: bool,
 }
 
 /// A torch release with one of its classes of process groups.
@@ -111,7 +110,6 @@ impl Variant {
             has_status,
             has_pending: !self.is_nccl2 || self.number >= 21500,
             has_names_of_pending: !self.is_nccl2,
-            has_members: self.number >= 20400,
         }
     }
 }
@@ -231,10 +229,8 @@ fn compare(group: &ProcessGroup, truth: &TrueGroup, has: Abilities) -> String {
     if has.has_description {
         differ.check("description", &group.description, &truth.description);
     }
-    if has.has_members {
-        let members: Vec<u32> = (0..group.size).filter_map(|rank| group.member(rank)).collect();
-        differ.check("members", &members, &truth.members);
-    }
+    let members: Vec<u32> = (0..group.size).filter_map(|rank| group.member(rank)).collect();
+    differ.check("members", &members, &truth.members);
     differ.check("called", group.called.get(), Some(truth.called.len() as u64));
     differ.check("p2p", group.called_p2p.get(), has.has_status.then_some(truth.sent));
     let work = |seq: u64| {

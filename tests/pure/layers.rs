@@ -135,7 +135,7 @@ const UPPER: &[(&str, &[&str])] = &[
     ("crates/model/protocol", &["redact"]),
     ("crates/model/redact", &["protocol"]),
     ("crates/model", &["protocol", "redact"]),
-    ("crates/peek/nccl", &["bfc", "cpython", "python", "torch"]),
+    ("crates/peek/nccl", &["bfc", "python", "torch"]),
     ("crates/peek/torch", &["nccl", "python"]),
     ("crates/peek/python.rs", &["bfc", "nccl", "torch"]),
     ("crates/peek/python", &["bfc", "nccl", "torch"]),

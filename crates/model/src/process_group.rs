@@ -51,7 +51,7 @@ pub struct ProcessGroup {
     /// Rank of the process in this group, below `size`.
     pub rank: u32,
     pub size: u32,
-    /// Rank in the job of each rank of the group. `None` if they are the same, as in the default group.
+    /// Rank in the job of each rank of the group. `None` if they are the same, as in the default group. Empty if unknown.
     pub members: Option<Arc<[u32]>>,
     /// Number of collectives called. NCCL may not have returned yet from the last one. Missing if the layout is unknown.
     pub called: Reading<u64>,

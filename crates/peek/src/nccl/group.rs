@@ -22,6 +22,13 @@ impl Group {
         }
     }
 
+    pub fn identity_mut(&mut self) -> &mut Identity {
+        match self {
+            Self::Legacy(group) => &mut group.identity,
+            Self::Nccl2(group) => &mut group.identity,
+        }
+    }
+
     pub fn address(&self) -> u64 {
         match self {
             Self::Legacy(group) => group.address,

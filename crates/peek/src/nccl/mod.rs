@@ -16,6 +16,8 @@
 //! | 2.14 (if chosen) | `nccl2::ProcessGroupNCCL` | nccl2.rs | no | no | no |
 //! | 2.15 | `nccl2::ProcessGroupNCCL` | nccl2.rs | no | no | yes |
 //!
+//! Torch before 2.4 has the members of groups only in Python (python_members.rs).
+//!
 //! The program goes on meanwhile. A group is accepted if two copies of its counters are equal, and if all numbers and
 //! texts are possible. Every other object is refused: freed memory, an unknown layout, a group that is being created.
 
@@ -27,6 +29,7 @@ mod group;
 mod identity;
 mod legacy;
 mod nccl2;
+mod python_members;
 mod search;
 mod status;
 mod store;
@@ -51,10 +54,12 @@ use self::counters::{Distance, find_distance};
 use self::group::Group;
 use self::legacy::{GroupReading, Legacy, Vtables};
 use self::nccl2::Nccl2;
+use self::python_members::members_by_name;
 use self::search::{Classes, Hit, Search};
 use self::threads::Threads;
 use crate::clock::Instants;
 use crate::memory::live::Live;
+use crate::memory::maps::Mapping;
 use crate::memory::{Memory, MemoryError, Range};
 use crate::process::stat::{StatBuffer, StatFile};
 
@@ -175,8 +180,34 @@ impl<M: Memory> ProcessGroups<M> {
         let is_incomplete = legacy < watchdogs || (watchdogs == 0 && refused.is_some());
         self.incomplete_searches =
             if is_incomplete { self.incomplete_searches.saturating_add(1) } else { 0 };
+        self.add_members(&maps, &mut groups);
         (self.groups, self.refused) = (groups, refused);
         Ok(())
+    }
+
+    /// Adds the members of groups that are a part of the job, if the groups do not have them (torch before 2.4). Members
+    /// that do not contain this rank at its place are refused, and then unknown.
+    fn add_members(&self, maps: &[Mapping], groups: &mut [Group]) {
+        let all = groups.iter().map(Group::identity).max_by_key(|group| group.size);
+        let Some((rank, size)) = all.map(|all| (all.group().member(all.rank), all.size)) else {
+            return;
+        };
+        let identities = groups.iter_mut().map(Group::identity_mut);
+        let unknown = identities.filter(|group| group.members.is_none() && group.size < size);
+        let mut unknown = unknown.peekable();
+        if unknown.peek().is_none() {
+            return;
+        }
+        let mut by_name = members_by_name(&self.memory, maps);
+        for group in unknown {
+            let place = usize::try_from(group.rank).unwrap_or(usize::MAX);
+            let is_own = |members: &Vec<u32>| {
+                u32::try_from(members.len()) == Ok(group.size)
+                    && members.get(place).copied() == rank
+            };
+            let members = by_name.remove(&group.name).filter(is_own);
+            group.members = Some(members.unwrap_or_default().into());
+        }
     }
 
     /// Returns for each object the group that it is, or why it is none.

@@ -584,6 +584,23 @@ fn works_behind_a_young_one_are_not_read() {
     assert!(works == MAX_PENDING && reads > MAX_PENDING, "{reads} reads of {works} works");
 }
 
+/// Torch before 2.4 has the members of groups only in Python, which this memory does not contain.
+#[test]
+fn members_of_a_part_of_the_job_are_unknown_without_python() {
+    let release = release("2.2");
+    let mut mimic = Mimic::new();
+    for (name, size) in [("0", 4), ("1", 2)] {
+        let group = mimic.group(release, name, 7, 5);
+        mimic.put(group + release.rank, 1 | size << 32);
+        let options = mimic.word(group + release.options);
+        mimic.put(options + 120, 0);
+    }
+    let (groups, reading, _) = mimic.read();
+    let members: Vec<Option<usize>> =
+        groups.iter().map(|group| group.members.as_ref().map(|members| members.len())).collect();
+    assert_eq!((members, reading.rank), (vec![None, Some(0)], Some(1)));
+}
+
 #[test]
 fn stores_that_contain_each_other_have_no_address() {
     let (mimic, group) = two_groups(release("2.11"));
