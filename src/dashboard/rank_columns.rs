@@ -90,6 +90,13 @@ pub const RANK_COLUMNS: &[Column<RankLine>] = &[
     )
     .sorted(First::Smallest, |line| SortKey::whole(line.work().map(|work| work.seq))),
     Column::right("ELEMENTS", 10, 7, elements, "Number of elements of its input."),
+    Column::left(
+        "DTYPE",
+        8,
+        9,
+        |line: &RankLine, _| Cell::known(line.work().and_then(|work| work.dtype.clone())),
+        "Data type of its input. PyTorch's flight recorder has it, which is on from torch 2.11 on.",
+    ),
     Column::left("GROUP", 10, 5, group, "Process group of the collective."),
     Column::right("SM%", 4, 6, sm, "SM utilization of the GPU. A rank that waits in NCCL shows 100.")
         .sorted(First::Largest, |line| SortKey::number(line.sm.map(|sm| sm.0))),

@@ -66,6 +66,9 @@ pub struct ProcessGroup {
     /// Works that the watchdog has not seen completed, oldest first, at most [`MAX_PENDING`]. May end with the first that
     /// was called within the last 5 s, because nobody waits for those behind it.
     pub pending: Reading<Vec<PendingWork>>,
+    /// The last collectives that PyTorch's flight recorder has, newest first. Only the collector uses them.
+    #[serde(skip)]
+    pub recorded: Vec<RecordedCall>,
 }
 
 /// Maximum number of pending works in a reading.
@@ -83,7 +86,7 @@ pub struct Work {
     pub operation: String,
     /// Number of elements of the input and the output tensors.
     pub elements: Option<(u64, u64)>,
-    /// Data type of the input: `float32`.
+    /// Data type of the input: `float32`. Known if PyTorch's flight recorder is on.
     pub dtype: Option<String>,
 }
 
@@ -93,6 +96,14 @@ pub struct PendingWork {
     pub work: Work,
     /// Time of the call, in nanoseconds of the clock of [`Mono`]. Two groups of one process are compared by it.
     pub called_ns: u64,
+}
+
+/// A call of a collective in PyTorch's flight recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordedCall {
+    pub seq: u64,
+    /// Time of the call in nanoseconds since 1970. The same clock for all ranks of a host.
+    pub called_unix_ns: u64,
 }
 
 /// Which ranks of a group came last to its recent collectives, as far as their host can tell.

@@ -9,4 +9,5 @@ pub mod memory;
 pub mod nccl;
 pub mod process;
 pub mod python;
+mod scalar_types;
 pub mod torch;

@@ -17,6 +17,7 @@
 //! | 2.15 | `nccl2::ProcessGroupNCCL` | nccl2.rs | no | no | yes |
 //!
 //! Torch before 2.4 has the members of groups only in Python (python_members.rs).
+//! The data types of works are in PyTorch's flight recorder (recorder.rs), where that is on.
 //!
 //! The program goes on meanwhile. A group is accepted if two copies of its counters are equal, and if all numbers and
 //! texts are possible. Every other object is refused: freed memory, an unknown layout, a group that is being created.
@@ -30,6 +31,7 @@ mod identity;
 mod legacy;
 mod nccl2;
 mod python_members;
+mod recorder;
 mod search;
 mod status;
 mod store;
@@ -55,6 +57,7 @@ use self::group::Group;
 use self::legacy::{GroupReading, Legacy, Vtables};
 use self::nccl2::Nccl2;
 use self::python_members::members_by_name;
+use self::recorder::add_recorded;
 use self::search::{Classes, Hit, Search};
 use self::threads::Threads;
 use crate::clock::Instants;
@@ -65,6 +68,8 @@ use crate::process::stat::{StatBuffer, StatFile};
 
 /// Maximum number of groups of a process. Large jobs have about 30.
 const MAX_GROUPS: usize = 512;
+/// Maximum number of flight recorders: one for NCCL, one for other backends.
+const MAX_RECORDERS: usize = 4;
 /// Maximum number of consecutive searches for a group that was refused, because it may have been in creation.
 const MAX_INCOMPLETE_SEARCHES: u8 = 3;
 /// Maximum number of times that a group is read while it changes. A group that is refused may be changing too.
@@ -79,6 +84,8 @@ pub struct ProcessGroups<M> {
     threads: Option<Threads>,
     classes: Classes,
     groups: Vec<Group>,
+    /// Addresses of the flight recorders.
+    recorders: Vec<u64>,
     /// Where the counters of the groups are, once this is known.
     distance: Option<Distance>,
     /// Why an object was refused at the last search.
@@ -136,6 +143,7 @@ impl<M: Memory> ProcessGroups<M> {
             threads: None,
             classes,
             groups: Vec::new(),
+            recorders: Vec::new(),
             distance: None,
             refused: None,
             incomplete_searches: 0,
@@ -177,11 +185,13 @@ impl<M: Memory> ProcessGroups<M> {
             refused = Some("the search stopped at its limit of time or memory");
         }
         groups.truncate(MAX_GROUPS);
+        let mut recorders = search.recorders;
+        recorders.truncate(MAX_RECORDERS);
         let is_incomplete = legacy < watchdogs || (watchdogs == 0 && refused.is_some());
         self.incomplete_searches =
             if is_incomplete { self.incomplete_searches.saturating_add(1) } else { 0 };
         self.add_members(&maps, &mut groups);
-        (self.groups, self.refused) = (groups, refused);
+        (self.groups, self.recorders, self.refused) = (groups, recorders, refused);
         Ok(())
     }
 
@@ -269,6 +279,12 @@ impl<M: Memory> ProcessGroups<M> {
         }
         if !replaced.is_empty() && read.is_empty() {
             refused = Some(reason(Stop::Replaced));
+        }
+        let groups = read.iter_mut();
+        let mut groups: Vec<_> =
+            groups.filter_map(|(_, read)| Some((read.local_id?, &mut read.group))).collect();
+        for recorder in &self.recorders {
+            add_recorded(&self.memory, *recorder, &mut groups);
         }
         let reading = self.reading(read, refused, now);
         self.remove(&replaced);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use gputop_model::Pid;
 
 use super::failure::Failure;
+use super::recorder::{is_recorder, may_begin_recorder};
 use crate::memory::elf::Image;
 use crate::memory::heap_pages::{PresentPages, pieces, read_pages};
 use crate::memory::maps::{Mapping, images};
@@ -78,6 +79,8 @@ pub struct Search<'a> {
     left: usize,
     start: Instant,
     is_stopped: bool,
+    /// Addresses of the objects that may be flight recorders.
+    pub recorders: Vec<u64>,
 }
 
 impl<'a> Search<'a> {
@@ -106,6 +109,7 @@ impl<'a> Search<'a> {
             left: MAX_BYTES,
             start: Instant::now(),
             is_stopped: false,
+            recorders: Vec::new(),
         }
     }
 
@@ -125,24 +129,33 @@ impl<'a> Search<'a> {
                     return Some(hits);
                 }
                 self.left -= run.len;
-                let classes = self.classes;
+                let (classes, recorders) = (self.classes, &mut self.recorders);
                 read_pages(self.memory, run, &mut self.buffer, &mut |bytes, address| {
-                    find_vtables(bytes, address, classes, &mut hits);
+                    find_objects(bytes, address, classes, &mut hits, recorders);
                 });
             }
             hits.truncate(MAX_HITS);
+            self.recorders.truncate(MAX_HITS);
         }
         Some(hits)
     }
 }
 
-fn find_vtables(bytes: &[u8], address: u64, classes: Classes, hits: &mut Vec<Hit>) {
+fn find_objects(
+    bytes: &[u8],
+    address: u64,
+    classes: Classes,
+    hits: &mut Vec<Hit>,
+    recorders: &mut Vec<u64>,
+) {
     let nccl2 = classes.nccl2.unwrap_or(classes.group);
     let (words, _) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let vtable = u64::from_le_bytes(*word);
+        let (vtable, address) = (u64::from_le_bytes(*word), address + 8 * index as u64);
         if vtable == classes.group || vtable == nccl2 {
-            hits.push(Hit { address: address + 8 * index as u64, vtable });
+            hits.push(Hit { address, vtable });
+        } else if may_begin_recorder(vtable) && is_recorder(&bytes[8 * index..]) {
+            recorders.push(address);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use gputop_model::process_group::{MAX_PENDING, ProcessGroup};
+use gputop_model::process_group::{MAX_PENDING, ProcessGroup, RecordedCall};
 use gputop_model::{Pid, StartTicks};
 use proptest::prelude::*;
 
@@ -343,6 +343,46 @@ impl Mimic {
         group
     }
 
+    /// Adds a flight recorder of torch 2.11 for `capacity` operations, which has recorded those of group "0" with numbers
+    /// from 1 on, one for each list of data types. Returns its address and those of its entries.
+    fn recorder(&mut self, capacity: u64, dtypes: &[&[u8]]) -> (u64, Vec<u64>) {
+        let recorded = dtypes.len() as u64;
+        let len = capacity.min(recorded);
+        let (recorder, entries) = (self.allocate(256), self.allocate(len * 512));
+        // The bytes after the flags are not initialized.
+        self.put(recorder, 0x7f12_3456_789a_0001);
+        if len > 0 {
+            for (index, word) in [entries, entries + len * 512].into_iter().enumerate() {
+                self.put(recorder + 48 + 8 * index as u64, word);
+            }
+        }
+        for (offset, word) in [(72, capacity), (80, recorded % capacity), (88, recorded)] {
+            self.put(recorder + offset, word);
+        }
+        for (offset, word) in [(104, recorder + 152), (112, 1), (128, 1), (136, 0x3f80_0000)] {
+            self.put(recorder + offset, word);
+        }
+        for (number, dtypes) in (0..recorded).zip(dtypes).skip((recorded - len) as usize) {
+            let entry = entries + number % capacity * 512;
+            self.text(entry + 24, true, "a long description");
+            self.text(entry + 56, true, "0");
+            self.text(entry + 112, true, "nccl:all_reduce");
+            let types = self.allocate(dtypes.len() as u64);
+            self.put_bytes(types, dtypes);
+            let end = types + dtypes.len() as u64;
+            for (offset, word) in [
+                (0, number),
+                (88, number + 1),
+                (176, called_unix_ns(number + 1)),
+                (288, types),
+                (296, end),
+            ] {
+                self.put(entry + offset, word);
+            }
+        }
+        (recorder, (0..len).map(|place| entries + place * 512).collect())
+    }
+
     fn classes(&mut self) -> Classes {
         Classes {
             group: self.class("N4c10d16ProcessGroupNCCLE"),
@@ -391,6 +431,10 @@ impl Memory for Mimic {
         let file = "/lib/libtorch_cuda.so".to_owned();
         Ok(vec![heap, Mapping { start, end, file, ..Mapping::default() }])
     }
+}
+
+fn called_unix_ns(seq: u64) -> u64 {
+    1_700_000_000_000_000_000 + seq
 }
 
 fn key() -> ProcessKey {
@@ -582,6 +626,72 @@ fn works_behind_a_young_one_are_not_read() {
     assert_eq!(read(4_000_000_000), (1, 3));
     let (works, reads) = read(6_000_000_000);
     assert!(works == MAX_PENDING && reads > MAX_PENDING, "{reads} reads of {works} works");
+}
+
+const FLOAT32: u8 = 6;
+const BFLOAT16: u8 = 15;
+
+/// Returns the data types of the enqueued and the completed work, and of the first pending one, and the numbers and times
+/// of the recorded calls.
+fn recorded(change: impl FnOnce(&Mimic, u64, &[u64])) -> ([Option<String>; 3], Vec<(u64, u64)>) {
+    let mut mimic = two_groups(release("2.11")).0;
+    let types: [&[u8]; 7] =
+        [&[1], &[1], &[1], &[1], &[BFLOAT16, FLOAT32], &[BFLOAT16, BFLOAT16], &[FLOAT32]];
+    let (recorder, entries) = mimic.recorder(4, &types);
+    change(&mimic, recorder, &entries);
+    let (groups, ..) = mimic.read();
+    let group = groups.into_iter().next().expect("a group");
+    let pending = group.pending.value().expect("the works")[0].work.dtype.clone();
+    let dtype = |work: Option<gputop_model::process_group::Work>| work.expect("a work").dtype;
+    let call = |call: &RecordedCall| (call.seq, call.called_unix_ns - called_unix_ns(0));
+    let calls = group.recorded.iter().map(call).collect();
+    ([dtype(group.enqueued), dtype(group.completed), pending], calls)
+}
+
+#[test]
+fn data_types_and_calls_are_in_the_flight_recorder() {
+    let float32 = Some("float32".to_owned());
+    // Operation 5 has tensors of two types.
+    let whole = (
+        [float32.clone(), None, Some("bfloat16".to_owned())],
+        vec![(7, 7), (6, 6), (5, 5), (4, 4)],
+    );
+    assert_eq!(recorded(|_, _, _| {}), whole);
+    // The parts of a coalesced operation have the same number.
+    let (types, _) = recorded(|mimic, _, entries| mimic.put(entries[1] + 88, 7));
+    assert_eq!(types, [None, None, None]);
+    let (types, calls) = recorded(|mimic, _, entries| mimic.put(entries[1] + 192, 1));
+    assert_eq!((types, calls), ([float32, None, None], vec![(7, 7), (5, 5), (4, 4)]));
+}
+
+#[test]
+fn damaged_flight_recorders_are_refused() {
+    let none = ([None, None, None], Vec::new());
+    let newest = 2;
+    for (offset, word) in [(0, 7), (56, 8), (72, 0x31), (88, 1 << 41), (176, 5), (192, 2)] {
+        let found = recorded(|mimic, _, entries| mimic.put(entries[newest] + offset, word));
+        assert_eq!(found, none, "{word:#x} at {offset} of the newest entry");
+    }
+    let gloo = |mimic: &Mimic, entries: &[u64]| mimic.put_bytes(entries[newest] + 128, b"gloo");
+    assert_eq!(recorded(|mimic, _, entries| gloo(mimic, entries)), none);
+    for (offset, word) in
+        [(0, 0), (0, 0x201), (24, 1), (48, 8), (56, HEAP), (72, 0), (80, 5), (88, 0)]
+    {
+        let found = recorded(|mimic, recorder, _| mimic.put(recorder + offset, word));
+        assert_eq!(found, none, "{word:#x} at {offset}");
+    }
+}
+
+/// The groups are usually found before the first operation.
+#[test]
+fn a_flight_recorder_without_entries_is_found() {
+    let mut mimic = two_groups(release("2.11")).0;
+    let (recorder, _) = mimic.recorder(2_000, &[]);
+    let classes = mimic.classes();
+    let mut groups = ProcessGroups::with_classes(mimic, key(), classes);
+    groups.search().expect("a memory");
+    assert_eq!(groups.recorders, [recorder]);
+    assert_eq!(groups.read(NOW).expect("a memory").groups.value().map(Vec::len), Some(2));
 }
 
 /// Torch before 2.4 has the members of groups only in Python, which this memory does not contain.

@@ -131,6 +131,7 @@ fn garbage(random: &mut Random) -> RankObservation {
             enqueued: random.chance(70).then(|| garbage_work(random)),
             completed: random.chance(70).then(|| garbage_work(random)),
             pending: if random.chance(90) { pending.into() } else { Reading::default() },
+            recorded: Vec::new(),
         }
     };
     let mut observation = rank(0).0;

@@ -18,6 +18,7 @@ use crate::cpython::reader::{Cache, Reader};
 use crate::memory::elf::Image;
 use crate::memory::is_pointer;
 use crate::memory::maps::{Mapping, images};
+use crate::scalar_types::DTYPES;
 
 /// Number of sampled tensors that vote on the field offsets.
 const SAMPLES: usize = 256;
@@ -37,40 +38,6 @@ const MODULE_DICT: u64 = 16;
 const STORAGE_CLASS: &str = "N3c1011StorageImplE";
 const STORAGE_VTABLE: &str = "_ZTVN3c1011StorageImplE";
 const IMPL_VTABLE: &str = "_ZTVN3c1010TensorImplE";
-
-/// Values of c10::ScalarType: name, and bytes per element. New PyTorch releases only append to this list.
-const DTYPES: &[(&str, u64)] = &[
-    ("uint8", 1),
-    ("int8", 1),
-    ("int16", 2),
-    ("int32", 4),
-    ("int64", 8),
-    ("float16", 2),
-    ("float32", 4),
-    ("float64", 8),
-    ("complex32", 4),
-    ("complex64", 8),
-    ("complex128", 16),
-    ("bool", 1),
-    ("qint8", 1),
-    ("quint8", 1),
-    ("qint32", 4),
-    ("bfloat16", 2),
-    ("quint4x2", 1),
-    ("quint2x4", 1),
-    ("bits1x8", 1),
-    ("bits2x4", 1),
-    ("bits4x2", 1),
-    ("bits8", 1),
-    ("bits16", 2),
-    ("float8_e5m2", 1),
-    ("float8_e4m3fn", 1),
-    ("float8_e5m2fnuz", 1),
-    ("float8_e4m3fnuz", 1),
-    ("uint16", 2),
-    ("uint32", 4),
-    ("uint64", 8),
-];
 
 /// Class names of C++ objects, cached by vtable.
 #[derive(Debug)]
