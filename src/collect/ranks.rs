@@ -4,7 +4,8 @@
 //! say what the rank does that the others wait for. The ranks that wait may all be on other hosts, so the stacks are also
 //! read while a rank of a job on several hosts calls nothing.
 //!
-//! On request, the counters are read 50 times a second, to find out which rank comes last to the collectives.
+//! Which rank comes last to the collectives is known from PyTorch's flight recorder. Where it is off, the counters are read
+//! 50 times a second on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ enum Command {
 pub enum RankAnswer {
     /// The readings of all ranks, sorted by process. Empty once after the last rank has exited.
     Readings(Vec<RankReading>),
-    /// Once a second while arrivals are counted.
+    /// Once a second while arrivals are counted or recorded, and once after that.
     Arrivals(Vec<GroupArrivals>),
 }
 
@@ -72,7 +73,8 @@ impl Ranks {
         let _ = self.commands.send(Command::Watch(processes.to_vec()));
     }
 
-    /// Counts from now on which ranks come last to the collectives, or stops that. Continues if it counts already.
+    /// Counts from now on which ranks come last to the collectives, or stops that. Continues if it counts already. Nothing
+    /// is counted if the flight recorders of all ranks are on.
     pub fn count_arrivals(&self, is_wanted: bool) {
         let _ = self.commands.send(Command::CountArrivals(is_wanted));
     }
@@ -81,6 +83,11 @@ impl Ranks {
 struct RankThread {
     reader: RankReader,
     arrivals: Option<ArrivalWatch>,
+    /// Arrivals by the flight recorders of the ranks.
+    recorded: ArrivalWatch,
+    had_recorded: bool,
+    /// True if the flight recorders of all ranks are on.
+    is_recorded: bool,
     answered_at: Mono,
     had_ranks: bool,
 }
@@ -88,12 +95,21 @@ struct RankThread {
 impl RankThread {
     fn new(proc_root: &Path) -> Self {
         let reader = RankReader::new(proc_root);
-        Self { reader, arrivals: None, answered_at: Mono::default(), had_ranks: false }
+        Self {
+            reader,
+            arrivals: None,
+            recorded: ArrivalWatch::default(),
+            had_recorded: false,
+            is_recorded: false,
+            answered_at: Mono::default(),
+            had_ranks: false,
+        }
     }
 
     fn run(&mut self, inbox: &Receiver<Command>, answer: &impl Fn(RankAnswer)) {
         loop {
-            let period = if self.arrivals.is_some() { SWEEP_PERIOD } else { PERIOD };
+            let counts = self.arrivals.is_some() && !self.is_recorded;
+            let period = if counts { SWEEP_PERIOD } else { PERIOD };
             let command = match self.reader.due(period) {
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(due) => inbox.recv_timeout(Duration::from_millis(due.since(now_mono()).0)),
@@ -120,7 +136,7 @@ impl RankThread {
     }
 
     fn look(&mut self, answer: &impl Fn(RankAnswer)) {
-        let ranks = self.reader.read();
+        let mut ranks = self.reader.read();
         let now = self.reader.read_at;
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.sweep(now, &ranks);
@@ -129,14 +145,38 @@ impl RankThread {
             return;
         }
         self.answered_at = now;
-        if let Some(arrivals) = &self.arrivals {
-            answer(RankAnswer::Arrivals(arrivals.arrivals()));
+        if let Some(arrivals) = self.count_recorded(now, &mut ranks) {
+            answer(RankAnswer::Arrivals(arrivals));
         }
         let has_ranks = !ranks.is_empty();
         if has_ranks || self.had_ranks {
             answer(RankAnswer::Readings(ranks));
         }
         self.had_ranks = has_ranks;
+    }
+
+    /// Returns the arrivals, if there is news: those of the flight recorders, or those that were counted if some rank has
+    /// no recorder.
+    fn count_recorded(
+        &mut self,
+        now: Mono,
+        ranks: &mut [RankReading],
+    ) -> Option<Vec<GroupArrivals>> {
+        self.recorded.add_recorded(now, ranks);
+        let mut is_recorded = !ranks.is_empty();
+        for rank in ranks {
+            let Reading::Value(groups) = &mut rank.groups else { continue };
+            let calls = groups.iter_mut().map(|group| std::mem::take(&mut group.recorded));
+            is_recorded &= calls.fold(false, |found, calls| found | !calls.is_empty());
+        }
+        self.is_recorded = is_recorded;
+        let recorded = self.recorded.arrivals();
+        let had_recorded = std::mem::replace(&mut self.had_recorded, !recorded.is_empty());
+        match &self.arrivals {
+            Some(counted) if !is_recorded => Some(counted.arrivals()),
+            Some(_) => Some(recorded),
+            None => (had_recorded || !recorded.is_empty()).then_some(recorded),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use gputop_explain::ranks::{ArrivalWatch, MIN_ARRIVALS, SlowRank};
 use gputop_model::ProcessKey;
-use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
+use gputop_model::process_group::{GroupArrivals, PendingWork, ProcessGroup, RankReading, Work};
 use gputop_model::units::{Pid, StartTicks};
 use gputop_peek::clock::{Instants, now_mono};
 use gputop_peek::memory::dump::DumpRecorder;
@@ -421,7 +421,8 @@ fn groups_of_running_ranks_are_between_two_counts() {
     }
 }
 
-/// Rank 1 of a slow job sleeps 50 ms in each step, so the others wait for it. In the other job, no rank is slow.
+/// Rank 1 of a slow job sleeps 50 ms in each step, so the others wait for it. In the other job, no rank is slow. The times
+/// of the flight recorder say the same as the counters.
 #[test]
 fn the_slow_rank_is_the_one_that_sleeps() {
     for variant in variants() {
@@ -429,24 +430,36 @@ fn the_slow_rank_is_the_one_that_sleeps() {
             let mut job = Job::start(&variant, mode);
             job.wait();
             let mut ranks: Vec<_> = job.living().map(|(_, harness)| open(harness.pid)).collect();
-            let mut watch = ArrivalWatch::default();
+            let (mut watch, mut recorded) = (ArrivalWatch::default(), ArrivalWatch::default());
             let start = Instant::now();
             let counted = loop {
                 let read = |groups: &mut ProcessGroups<Live>| groups.read(Instants::now()).unwrap();
                 let readings: Vec<_> = ranks.iter_mut().map(read).collect();
                 watch.sweep(now_mono(), &readings);
-                // The default group has the most collectives of all ranks.
-                let mut groups = watch.arrivals().into_iter();
-                let whole = groups.find(|group| group.size == RANKS);
-                if let Some(whole) = whole.filter(|group| group.collectives >= MIN_ARRIVALS) {
+                recorded.add_recorded(now_mono(), &readings);
+                if let Some(whole) = whole(&watch).filter(|group| group.collectives >= MIN_ARRIVALS)
+                {
                     break whole;
                 }
                 pause(start);
             };
             let slow = SlowRank::of(&counted).map(|slow| slow.rank);
             assert_eq!(slow, expected, "{}, {mode}: {counted:?}", variant.name());
+            let recorded = whole(&recorded);
+            assert_eq!(recorded.is_some(), variant.abilities().has_recorder, "{}", variant.name());
+            if let Some(recorded) = recorded {
+                let slow = SlowRank::of(&recorded);
+                let found = slow.map(|slow| slow.rank);
+                assert_eq!(found, expected, "{}, {mode}: {recorded:?}", variant.name());
+                println!("{}, {mode}: {} recorded, {slow:?}", variant.name(), recorded.collectives);
+            }
         }
     }
+}
+
+/// Returns the default group, which has the most collectives of all ranks.
+fn whole(watch: &ArrivalWatch) -> Option<GroupArrivals> {
+    watch.arrivals().into_iter().find(|group| group.size == RANKS)
 }
 
 /// Starts a program of three ranks with `gputop run`, and waits for a minute.

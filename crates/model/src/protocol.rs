@@ -66,7 +66,8 @@ pub enum Update {
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
     /// What a process did: once a second after [`Request::Phases`], and every ten seconds while its GPU has little to do.
     Phases(ProcessKey, Arc<Result<PhaseWindow, Missing>>),
-    /// Which ranks come last to the collectives of their groups: once a second after [`Request::Arrivals`].
+    /// Which ranks come last to the collectives of their groups: once a second after [`Request::Arrivals`], or without it
+    /// while PyTorch's flight recorder is on.
     Arrivals(Arc<Vec<GroupArrivals>>),
     /// The reply to [`Request::Ras`].
     Ras(ProcessKey, Arc<Result<RasReport, Missing>>),
@@ -165,7 +166,8 @@ pub enum Request {
     /// Sample the stack of this process, and send what it does. `None` stops it. Stays in effect until the next request
     /// of this kind.
     Phases(Option<PhaseRequest>),
-    /// Count the collectives of all ranks many times a second, and send which of them come last. `false` stops it.
+    /// Count the collectives of all ranks many times a second, and send which of them come last. `false` stops it. Ranks
+    /// whose flight recorder is on are not counted, because it has the times.
     Arrivals(bool),
     /// Ask NCCL about the job of this process, on all its hosts. The user has confirmed the request.
     Ras(ProcessKey),

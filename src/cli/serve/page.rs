@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use gputop_explain::ranks::{JobReport, JobWatch, RankObservation};
 use gputop_model::newest::Newest;
+use gputop_model::process_group::GroupArrivals;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
 use gputop_model::{Frame, Gpu, IncidentKey, Link, Millis, PhaseWindow, ProcessKey, Record};
@@ -38,6 +39,7 @@ pub struct HostStatus {
     frame: Option<Arc<Frame>>,
     ranks: JobWatch,
     jobs: Vec<JobReport>,
+    arrivals: Arc<Vec<GroupArrivals>>,
     /// Newest window of each process.
     phases: BTreeMap<ProcessKey, Arc<PhaseWindow>>,
     received: Option<Instant>,
@@ -55,6 +57,7 @@ impl Default for HostStatus {
             frame: None,
             ranks: JobWatch::default(),
             jobs: Vec::new(),
+            arrivals: Arc::default(),
             phases: BTreeMap::new(),
             received: None,
             frames: 0,
@@ -114,6 +117,7 @@ impl HostStatus {
                     self.phases.insert(*process, Arc::new(window.clone()));
                 }
             }
+            Update::Arrivals(groups) => self.arrivals = Arc::clone(groups),
             Update::Link(Link::Lost { .. }) => self.is_disconnected = true,
             Update::Link(Link::Up) => self.is_disconnected = false,
             _ => return false,
@@ -270,6 +274,7 @@ fn host_metrics((name, latest): &ServedHost) -> HostMetrics {
         state: status.state(),
         frame: status.frame.clone(),
         jobs: status.jobs.clone(),
+        arrivals: Arc::clone(&status.arrivals),
         phases: status
             .phases
             .values()

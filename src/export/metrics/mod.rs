@@ -13,10 +13,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use gputop_explain::ranks::{JobReport, RankRow, RankState, Verdict};
+use gputop_explain::ranks::{JobReport, MIN_ARRIVALS, RankRow, RankState, Verdict};
 use gputop_model::accounting::account;
 use gputop_model::gpu::{GPU_FIGURES, Value};
 use gputop_model::phases::{PhaseCount, PhaseWindow};
+use gputop_model::process_group::{GroupArrivals, LastArrivals};
 use gputop_model::text::visible;
 use gputop_model::{Bytes, Frame, Gpu, HealthState, Memory, Millis, Mono, Process, Reading};
 use prometheus_client::collector::Collector;
@@ -98,6 +99,8 @@ pub struct HostMetrics {
     pub frame: Option<Arc<Frame>>,
     /// Distributed jobs with ranks on the host.
     pub jobs: Vec<JobReport>,
+    /// Which ranks come last to collectives. Empty if PyTorch's flight recorder is off.
+    pub arrivals: Arc<Vec<GroupArrivals>>,
     /// Phases of the processes on underused GPUs.
     pub phases: Vec<Arc<PhaseWindow>>,
     pub incidents: Vec<IncidentCount>,
@@ -135,6 +138,7 @@ impl Collector for Exposition {
         let pools = hosts.iter().flat_map(|host| &host.pools);
         write_rows(&mut out, &POOL_FIGURES, pools)?;
         write_ranks(&mut out, &hosts)?;
+        write_arrivals(&mut out, &hosts)?;
         write_phases(&mut out, &hosts)?;
         write_unreadable(&mut out, &hosts)?;
         write_incidents(&mut out, &self.hosts)
@@ -240,6 +244,7 @@ struct HostRows<'a> {
     labels: Labels<'a>,
     frame: &'a Frame,
     jobs: &'a [JobReport],
+    arrivals: &'a [GroupArrivals],
     phases: &'a [Arc<PhaseWindow>],
     /// Responding GPUs with their labels.
     gpus: Vec<(Labels<'a>, &'a Gpu)>,
@@ -273,6 +278,7 @@ impl<'a> HostRows<'a> {
             labels,
             frame,
             jobs: &host.jobs,
+            arrivals: &host.arrivals,
             phases: &host.phases,
             gpus,
             described,
@@ -476,6 +482,47 @@ fn write_ranks(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         "gputop_rank_holds_up_seconds",
         "Time that other ranks have waited for this rank",
         rows(stalled),
+    )
+}
+
+/// Writes how often and how late each rank comes last to the collectives of its largest group, among the ranks on its
+/// host. A rank without enough recorded collectives has no samples.
+fn write_arrivals(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
+    let rows = |value: fn(&GroupArrivals, &LastArrivals) -> Option<f64>| {
+        hosts.iter().flat_map(move |host| {
+            let of_job = move |job: &'_ JobReport| {
+                let is_known = |group: &&GroupArrivals| {
+                    group.collectives >= MIN_ARRIVALS
+                        && group.ranks.len() > 1
+                        && group.store.as_deref() == job.job.store.as_deref()
+                };
+                let groups: Vec<&GroupArrivals> = host.arrivals.iter().filter(is_known).collect();
+                let rows = job.ranks.iter().filter_map(|row| {
+                    let own = groups.iter().filter(|group| group.ranks.contains(&row.rank));
+                    let group = own.max_by_key(|group| (group.size, &group.group))?;
+                    let last = group.last.iter().find(|last| last.rank == row.rank);
+                    let labels = [
+                        ("pid", row.process.pid.to_string().into()),
+                        ("rank", row.rank.to_string().into()),
+                        ("group", label(&group.group).into_owned().into()),
+                    ];
+                    let value = value(group, last.unwrap_or(&LastArrivals::default()))?;
+                    Some((with(&host.labels, labels), value))
+                });
+                rows.collect::<Vec<_>>()
+            };
+            host.jobs.iter().flat_map(of_job)
+        })
+    };
+    out.gauge(
+        "gputop_rank_last_ratio",
+        "Share of the recent collectives of the group to which the rank came last",
+        rows(|group, last| Some(f64::from(last.count) / f64::from(group.collectives))),
+    )?;
+    out.gauge(
+        "gputop_rank_lateness_seconds",
+        "Median time after the first rank, at the collectives to which the rank came last",
+        rows(|_, last| (last.count > 0).then_some(last.lateness.0 as f64 / 1_000.0)),
     )
 }
 

@@ -95,6 +95,7 @@ fn written(frame: Frame, options: &Options) -> String {
         state: HostState::Up,
         frame: Some(Arc::new(frame)),
         jobs: Vec::new(),
+        arrivals: Arc::default(),
         phases: Vec::new(),
         incidents: Vec::new(),
     };
@@ -135,7 +136,15 @@ fn label_values_are_escaped_and_limited() {
 }
 
 #[test]
-fn a_rank_that_cannot_be_read_has_no_wait() {
+fn ranks_have_waits_and_lateness_as_far_as_known() {
+    let arrivals = |size, collectives| GroupArrivals {
+        group: format!("group of {size}"),
+        size,
+        ranks: (0..2).collect(),
+        collectives,
+        last: vec![LastArrivals { rank: 1, count: 150, lateness: Millis(52) }],
+        ..GroupArrivals::default()
+    };
     let row = |rank, state| RankRow {
         rank,
         host: "".into(),
@@ -177,6 +186,7 @@ fn a_rank_that_cannot_be_read_has_no_wait() {
         state: HostState::Up,
         frame: Some(Arc::new(frame(1, 0))),
         jobs: vec![job],
+        arrivals: Arc::new(vec![arrivals(4, 200), arrivals(2, 200), arrivals(8, MIN_ARRIVALS - 1)]),
         phases: Vec::new(),
         incidents: Vec::new(),
     };
@@ -193,6 +203,17 @@ fn a_rank_that_cannot_be_read_has_no_wait() {
         samples("gputop_rank_holds_up_seconds"),
         [r#"{pid="400",rank="0"} 0"#, r#"{pid="401",rank="1"} 0"#, r#"{pid="403",rank="3"} 41"#]
     );
+    assert_eq!(
+        samples("gputop_rank_last_ratio"),
+        [
+            r#"{pid="400",rank="0",group="group of 4"} 0"#,
+            r#"{pid="401",rank="1",group="group of 4"} 0.75"#
+        ]
+    );
+    assert_eq!(
+        samples("gputop_rank_lateness_seconds"),
+        [r#"{pid="401",rank="1",group="group of 4"} 0.052"#]
+    );
 }
 
 #[test]
@@ -208,6 +229,7 @@ fn phases_have_a_share_of_the_samples() {
         state: HostState::Up,
         frame: Some(Arc::new(frame(1, 0))),
         jobs: Vec::new(),
+        arrivals: Arc::default(),
         phases: vec![Arc::new(window)],
         incidents: Vec::new(),
     };

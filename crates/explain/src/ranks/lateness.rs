@@ -1,10 +1,14 @@
 //! Which rank is slow: the one whose counter of collectives moves last, again and again.
 //!
-//! It needs the counters 20 to 50 times a second, because the other ranks wait for the slow one only for milliseconds.
+//! The flight recorders of PyTorch have the times of the calls. Without them, it needs the counters 20 to 50 times a
+//! second, because the other ranks wait for the slow one only for milliseconds.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
-use gputop_model::process_group::{GroupArrivals, LastArrivals, RankReading};
+use gputop_model::process_group::{
+    GroupArrivals, LastArrivals, ProcessGroup, RankReading, RecordedCall,
+};
 use gputop_model::text::visible;
 use gputop_model::units::{Millis, Mono};
 
@@ -21,8 +25,9 @@ const MIN_SHARE: u32 = 80;
 const MAX_MISSING: Millis = Millis(10_000);
 /// Maximum number of groups that are reported.
 const MAX_GROUPS: usize = 64;
+const MILLISECOND_NS: u64 = 1_000_000;
 
-/// Watches the counters of all groups of the ranks on one host.
+/// Watches when the ranks on one host come to the collectives of their groups: either by sweeps or by recorded calls.
 #[derive(Debug, Default)]
 pub struct ArrivalWatch {
     groups: BTreeMap<(Option<String>, GroupKey), Lateness>,
@@ -31,21 +36,37 @@ pub struct ArrivalWatch {
 impl ArrivalWatch {
     /// Adds one sweep over all ranks.
     pub fn sweep(&mut self, at: Mono, readings: &[RankReading]) {
-        let mut called: BTreeMap<_, (String, Vec<(u32, u64)>)> = BTreeMap::new();
+        self.add(at, readings, |group| group.called.get(), Lateness::sweep);
+    }
+
+    /// Adds the calls that the flight recorders of all ranks have.
+    pub fn add_recorded(&mut self, at: Mono, readings: &[RankReading]) {
+        self.add(at, readings, recorded, Lateness::add_recorded);
+    }
+
+    /// Adds what `read` returns for each rank to each group. Ranks for which it returns `None` are left out.
+    fn add<'a, T: Copy>(
+        &mut self,
+        at: Mono,
+        readings: &'a [RankReading],
+        read: impl Fn(&'a ProcessGroup) -> Option<T>,
+        add: impl Fn(&mut Lateness, Mono, &[(u32, T)]),
+    ) {
+        let mut found: BTreeMap<_, (String, Vec<(u32, T)>)> = BTreeMap::new();
         for reading in readings {
             for group in reading.groups.value().into_iter().flatten() {
-                let rank = group.member(group.rank).zip(group.called.get());
+                let rank = group.member(group.rank).zip(read(group));
                 if let (Some(key), Some(rank)) = (GroupKey::of(group), rank) {
-                    let entry = called.entry((reading.store.clone(), key));
+                    let entry = found.entry((reading.store.clone(), key));
                     entry.or_insert_with(|| (label(group), Vec::new())).1.push(rank);
                 }
             }
         }
-        for (key, (label, mut called)) in called {
-            called.sort_unstable();
+        for (key, (label, mut ranks)) in found {
+            ranks.sort_unstable_by_key(|(rank, _)| *rank);
             let group = self.groups.entry(key).or_default();
             group.label = label;
-            group.sweep(at, &called);
+            add(group, at, &ranks);
         }
         self.groups.retain(|_, group| at.since(group.swept_at) <= MAX_MISSING);
     }
@@ -67,11 +88,16 @@ impl ArrivalWatch {
     }
 }
 
-/// Watches the counters of one group.
+/// Returns the calls of a group in the flight recorder, if there are any.
+fn recorded(group: &ProcessGroup) -> Option<&[RecordedCall]> {
+    Some(&group.recorded[..]).filter(|calls| !calls.is_empty())
+}
+
+/// Watches the arrivals in one group.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
     label: String,
-    /// Number of the collective whose arrivals are awaited.
+    /// Number of the collective whose arrivals are awaited, or of the first that was not counted.
     next: u64,
     /// Time of the first sweep that saw the rank at `next` or later.
     arrivals: BTreeMap<u32, Option<Mono>>,
@@ -106,24 +132,70 @@ impl Lateness {
     /// Adds one sweep over all ranks of the group: pairs of rank and number of collectives called. Ranks that move between
     /// two sweeps count as simultaneous, because the ranks of a sweep are read one after the other.
     pub(super) fn sweep(&mut self, at: Mono, called: &[(u32, u64)]) {
-        let is_known = called.iter().all(|(rank, _)| self.arrivals.contains_key(rank));
-        if is_known && called.len() < self.arrivals.len() {
-            // A rank could not be read this time.
-            return;
+        match self.compare(called) {
+            Some(Ordering::Equal) => self.swept_at = at,
+            Some(_) => return,
+            None => {
+                self.restart(at);
+                return self.start(called);
+            }
         }
-        if !is_known || called.len() != self.arrivals.len() {
-            let label = std::mem::take(&mut self.label);
-            *self = Self { label, swept_at: at, ..Self::default() };
-            self.start(called);
-            return;
-        }
-        self.swept_at = at;
         self.mark_arrivals(at, called);
         if self.arrivals.values().all(Option::is_some) {
             self.judge();
             self.start(called);
             self.mark_arrivals(at, called);
         }
+    }
+
+    /// Adds the calls of all ranks of the group: those that all of them have, once. Ranks that call within a millisecond
+    /// count as simultaneous.
+    fn add_recorded(&mut self, at: Mono, recorded: &[(u32, &[RecordedCall])]) {
+        let newest = recorded.iter().filter_map(|(_, calls)| Some(calls.first()?.seq)).max();
+        match self.compare(recorded) {
+            Some(Ordering::Equal) if newest.is_some_and(|newest| newest + 1 >= self.next) => {
+                self.swept_at = at;
+            }
+            Some(Ordering::Less) => return,
+            _ => {
+                self.restart(at);
+                self.arrivals = recorded.iter().map(|(rank, _)| (*rank, None)).collect();
+            }
+        }
+        let mut called: BTreeMap<u64, BTreeMap<u32, u64>> = BTreeMap::new();
+        for (rank, calls) in recorded {
+            for call in calls.iter().filter(|call| call.seq >= self.next) {
+                called.entry(call.seq).or_default().insert(*rank, call.called_unix_ns);
+            }
+        }
+        for (seq, times) in called.into_iter().filter(|(_, times)| times.len() == recorded.len()) {
+            let mut times: Vec<(u64, u32)> =
+                times.into_iter().map(|(rank, at)| (at, rank)).collect();
+            times.sort_unstable();
+            let (Some((first, _)), Some((latest, rank))) = (times.first(), times.last()) else {
+                continue;
+            };
+            let is_alone = times
+                .iter()
+                .rev()
+                .skip(1)
+                .take(1)
+                .all(|(second, _)| latest - second >= MILLISECOND_NS);
+            let is_last = is_alone && times.len() > 1;
+            self.push(is_last.then(|| (*rank, Millis((latest - first) / MILLISECOND_NS))));
+            self.next = seq + 1;
+        }
+    }
+
+    /// Compares the ranks with those of the last time: fewer if one could not be read, `None` if there are others.
+    fn compare<T>(&self, ranks: &[(u32, T)]) -> Option<Ordering> {
+        let is_known = ranks.iter().all(|(rank, _)| self.arrivals.contains_key(rank));
+        is_known.then(|| ranks.len().cmp(&self.arrivals.len()))
+    }
+
+    fn restart(&mut self, at: Mono) {
+        let label = std::mem::take(&mut self.label);
+        *self = Self { label, swept_at: at, ..Self::default() };
     }
 
     /// Awaits the collective after the last one that all ranks have called.
@@ -151,7 +223,11 @@ impl Lateness {
         };
         let is_alone = times.iter().filter(|(at, _)| at == latest).count() == 1;
         let is_last = is_alone && times.len() > 1;
-        self.last.push_back(is_last.then(|| (*rank, latest.since(first.0))));
+        self.push(is_last.then(|| (*rank, latest.since(first.0))));
+    }
+
+    fn push(&mut self, last: Option<(u32, Millis)>) {
+        self.last.push_back(last);
         if self.last.len() > MAX_ARRIVALS {
             self.last.pop_front();
         }

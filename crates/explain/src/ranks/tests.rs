@@ -6,7 +6,7 @@ mod healthy;
 mod reports;
 
 use gputop_model::process::ProcessKey;
-use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, Work};
+use gputop_model::process_group::{PendingWork, ProcessGroup, RankReading, RecordedCall, Work};
 use gputop_model::reading::{Reading, Reason};
 use gputop_model::stack::{PythonStack, StackFrame, StackThread};
 use gputop_model::units::Mono;

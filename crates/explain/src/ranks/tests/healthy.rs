@@ -234,6 +234,57 @@ fn names_a_slow_rank_after_enough_collectives() {
     assert_eq!(lateness(3, 50, 300), [None]);
 }
 
+/// Returns the arrivals at 300 collectives, of which each look finds the last 64 in the flight recorders. The others come
+/// up to 0.9 ms after rank 0, and rank 1 `late_us` after it.
+fn recorded_arrivals(late_us: u64, numbers: &[u32]) -> ArrivalWatch {
+    let mut watch = ArrivalWatch::default();
+    for newest in (40..=300).step_by(20) {
+        let call = |rank: u32, seq: u64| {
+            let after_us = if rank == 1 { late_us } else { u64::from(rank) * 300 };
+            RecordedCall { seq, called_unix_ns: (seq * 60_000 + after_us) * 1_000 }
+        };
+        let ranks = ranks(4, |number, rank| {
+            let mut rank = rank.group("dp", &all(4), newest);
+            // The last call of a late rank is not there yet.
+            let own = newest - u64::from(number == 1);
+            rank.groups()[0].recorded =
+                (own.saturating_sub(63).max(1)..=own).rev().map(|seq| call(number, seq)).collect();
+            rank
+        });
+        let mut readings = readings(ranks);
+        readings.retain(|reading| reading.rank.is_some_and(|rank| numbers.contains(&rank)));
+        watch.add_recorded(Mono(newest * 60), &readings);
+    }
+    watch
+}
+
+#[test]
+fn recorded_calls_name_a_slow_rank_without_sweeps() {
+    let found = slow(&recorded_arrivals(5_000, &[0, 1, 2, 3]));
+    let [Some(slow_rank)] = found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        slow_rank.to_string(),
+        "rank 1 comes last to 100 % of the collectives, 5 ms after the first rank"
+    );
+    // Less than a millisecond counts as simultaneous, and a single rank is not late.
+    assert_eq!(slow(&recorded_arrivals(1_800, &[0, 1, 2, 3])), [None]);
+    assert_eq!(slow(&recorded_arrivals(5_000, &[1])), [None]);
+    let collectives = recorded_arrivals(5_000, &[0, 1]).arrivals()[0].collectives;
+    assert_eq!(collectives, 200, "each collective counts once");
+}
+
+#[test]
+fn a_job_that_starts_again_is_counted_anew() {
+    let mut watch = recorded_arrivals(5_000, &[0, 1]);
+    let ranks = ranks(2, |_, rank| {
+        let mut rank = rank.group("dp", &all(4), 3);
+        rank.groups()[0].recorded = vec![RecordedCall { seq: 3, called_unix_ns: 1 << 60 }];
+        rank
+    });
+    watch.add_recorded(Mono(19_000), &readings(ranks));
+    assert_eq!(watch.arrivals()[0].collectives, 1);
+}
+
 /// The groups of a mesh have the same description. Ranks of different groups do not wait for each other.
 #[test]
 fn ranks_are_late_only_in_their_own_group() {
