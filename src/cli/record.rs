@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_explain::ranks::JoinedJobs;
 use gputop_model::newest::Newest;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
@@ -33,7 +34,7 @@ use super::targets::HostArgs;
 use crate::collect::agent::Options;
 #[cfg(local)]
 use crate::collect::local;
-use crate::incident::{IncidentSink, WatchResult, Watcher};
+use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, WatchResult, Watcher};
 use crate::source::holder_schedule::HolderScheduler;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::map_schedule::{MapPeriod, MapScheduler};
@@ -96,8 +97,15 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
     let path = args.output.clone().unwrap_or_else(|| default_name(&hello.host));
     let recorder = recorder(&path, &hello, args.force)?;
     let maps = args.maps.unwrap_or_default();
-    let mut recording =
-        HostRecording::start(None, source, &hello, recorder, maps, settings.incident_sink())?;
+    let mut recording = HostRecording::start(
+        None,
+        source,
+        &hello,
+        recorder,
+        maps,
+        settings.incident_sink(),
+        JoinedJobs::default(),
+    )?;
     let mut stop = std::pin::pin!(stop_requested(args.length, args.until_eof));
     loop {
         let has_more = tokio::select! {
@@ -184,9 +192,10 @@ impl HostRecording {
         recorder: Recorder,
         maps: MapPeriod,
         sink: Option<IncidentSink>,
+        jobs: JoinedJobs,
     ) -> Result<Self> {
         let record_names = sink.as_ref().is_some_and(|sink| sink.record_names);
-        let watcher = Watcher::start(sink)?;
+        let watcher = Watcher::start_with(sink, MAX_WAITING_FRAMES, jobs)?;
         watcher.see(&Update::Hello(Arc::clone(hello)));
         let mut remote_incidents = RemoteIncidentEvents::default();
         remote_incidents.hello(hello);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gputop_explain::ranks::{JobReport, RankExit, RankObservation, RankRow, RankState, Verdict};
+use gputop_explain::ranks::{
+    JobReport, JoinedJobs, RankExit, RankObservation, RankRow, RankState, Verdict,
+};
 use gputop_model::frame::Frame;
 use gputop_model::host::Hello;
 use gputop_model::process::ProcessKey;
@@ -10,8 +12,6 @@ use gputop_model::process_group::GroupArrivals;
 use gputop_model::ras::RasReport;
 use gputop_model::reading::Missing;
 use gputop_model::units::{Millis, Mono};
-
-use super::joined_jobs::JoinedJobs;
 
 use super::exited::{ExitedProcess, ExitedProcesses};
 use super::incidents::Incidents;

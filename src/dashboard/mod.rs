@@ -14,7 +14,6 @@ pub mod host_state;
 pub mod incident_charts;
 pub mod incidents;
 pub mod jobs;
-pub mod joined_jobs;
 pub mod last_busy;
 pub mod memory_parts;
 pub mod past_frames;

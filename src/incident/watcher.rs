@@ -17,6 +17,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gputop_explain::live::Observer;
+use gputop_explain::ranks::JoinedJobs;
 use gputop_explain::recovery::{recover, take_failures};
 use gputop_model::incident_record::Track;
 use gputop_model::protocol::Update;
@@ -54,15 +55,21 @@ pub struct Watcher {
 impl Watcher {
     /// Starts the watcher thread. Without a store, incidents are reported but not saved.
     pub fn start(sink: Option<IncidentSink>) -> std::io::Result<Self> {
-        Self::start_with(sink, MAX_WAITING_FRAMES)
+        Self::start_with(sink, MAX_WAITING_FRAMES, JoinedJobs::default())
     }
 
-    /// Like [`start`](Self::start), but with a different limit on queued frames.
-    pub fn start_with(sink: Option<IncidentSink>, max_waiting: usize) -> std::io::Result<Self> {
+    /// Like [`start`](Self::start), but with a different limit on queued frames, and for one of several hosts whose ranks
+    /// are judged together.
+    pub fn start_with(
+        sink: Option<IncidentSink>,
+        max_waiting: usize,
+        jobs: JoinedJobs,
+    ) -> std::io::Result<Self> {
         let (inputs, inbox) = mpsc::channel();
         let (report, results) = result_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let thread = Thread::new(sink, Arc::clone(&waiting), report);
+        let observer = Observer::of_host_among(jobs);
+        let thread = Thread::new(sink, Arc::clone(&waiting), report, observer);
         std::thread::Builder::new().name("incidents".into()).spawn(move || thread.run(&inbox))?;
         let backlog = Backlog::new(backlog::MAX_BYTES);
         Ok(Self { inputs, backlog, waiting, max_waiting, results })
@@ -159,7 +166,8 @@ pub struct RecordingDiagnosis {
 impl Default for RecordingDiagnosis {
     fn default() -> Self {
         let (report, results) = result_channel();
-        Self { thread: Thread::new(None, Arc::default(), report), results, records: Vec::new() }
+        let thread = Thread::new(None, Arc::default(), report, Observer::default());
+        Self { thread, results, records: Vec::new() }
     }
 }
 
@@ -215,9 +223,14 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(sink: Option<IncidentSink>, waiting: Arc<AtomicUsize>, report: ResultSender) -> Self {
+    fn new(
+        sink: Option<IncidentSink>,
+        waiting: Arc<AtomicUsize>,
+        report: ResultSender,
+        observer: Observer,
+    ) -> Self {
         Self {
-            observer: Observer::default(),
+            observer,
             waiting,
             activity: ActivityWatcher::start(sink.as_ref(), &report),
             saver: IncidentSaver::new(sink, report.clone()),

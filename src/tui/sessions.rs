@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, mpsc as std_mpsc};
 
+use gputop_explain::ranks::JoinedJobs;
 use gputop_model::history::Reach;
 use gputop_model::incident_record::Track;
 use gputop_model::link::Link;
@@ -19,7 +20,6 @@ use super::interactive_login::InteractiveLogin;
 use super::screen::Screen;
 use super::view::View;
 use crate::dashboard::incidents::ListedIncident;
-use crate::dashboard::joined_jobs::JoinedJobs;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};
 
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, or its updates take
@@ -134,6 +134,8 @@ impl Sessions {
         // Recordings may be of the same host at different times.
         let is_live = hosts.iter().all(|host| host.app.host.recording.is_none());
         let joined = is_live.then(JoinedJobs::default);
+        // The incident watchers see the ranks at other times than the screens.
+        let stalls = is_live.then(JoinedJobs::default);
         let join = |app: &mut App| {
             if let Some(joined) = &joined {
                 app.host.jobs.join(joined.clone());
@@ -158,7 +160,8 @@ impl Sessions {
             }
             let (history, charts) = mpsc::unbounded_channel();
             let waiting = if has_many_hosts { MAX_WAITING_PER_HOST } else { MAX_WAITING_FRAMES };
-            let watch = Watcher::start_with(sink.cloned(), waiting).unwrap_or_else(|error| {
+            let jobs = stalls.clone().unwrap_or_default();
+            let watch = Watcher::start_with(sink.cloned(), waiting, jobs).unwrap_or_else(|error| {
                 tracing::warn!("cannot start the incident watcher: {error}");
                 Watcher::none()
             });

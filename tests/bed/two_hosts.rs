@@ -118,4 +118,9 @@ fn the_stuck_rank_of_a_job_on_two_hosts_is_named_with_its_host() {
         has_row("node1", "waits for rank 1") && has_row("node2", "holds up others")
     };
     terminal.wait_for(is_whole, "a row for each rank with its host");
+    // After a minute, the wait is an incident of the second host, although no host has two of the ranks.
+    terminal.send("Hj\r");
+    terminal.wait_for(|screen| screen.contents().starts_with(" node2"), "the second host");
+    terminal.send("i");
+    terminal.wait_text("COLLECTIVE STALL");
 }

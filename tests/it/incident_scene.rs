@@ -7,6 +7,7 @@ use std::process::Stdio;
 use gputop::incident::{WatchResult, Watcher};
 use gputop::source::record::Recorder;
 use gputop::source::replay::Options;
+use gputop_explain::ranks::JoinedJobs;
 use gputop_model::event::{Event, Observation, OomCountIncreased};
 use gputop_model::holders::summary::HolderSummary;
 use gputop_model::holders::{HolderClass, HolderGroup, Holders};
@@ -315,7 +316,7 @@ fn ids_found(watcher: Watcher) -> Vec<String> {
 #[test]
 fn a_jump_to_the_end_of_the_demo_explains_its_failures_as_playing_does() {
     let mut seen = start(FOUR_GPUS.to_vec(), Options { start: Millis(117_000), ..PAUSED });
-    let watcher = Watcher::start_with(None, usize::MAX).unwrap();
+    let watcher = Watcher::start_with(None, usize::MAX, JoinedJobs::default()).unwrap();
     let mut until = |play: Option<Play>, reached: fn(&Position) -> bool| {
         play.into_iter().for_each(|play| seen.ask(play));
         loop {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use gputop_explain::ranks::JoinedJobs;
 use gputop_model::protocol::Update;
 use gputop_model::protocol::stream::Source;
 use gputop_model::text::visible;
@@ -50,9 +51,12 @@ struct PendingHost {
     force: bool,
     maps: MapPeriod,
     sink: Option<IncidentSink>,
+    /// The ranks of all hosts.
+    jobs: JoinedJobs,
 }
 
 pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result<u8> {
+    let jobs = JoinedJobs::default();
     let folder = args.output.clone();
     let folder = folder.unwrap_or_else(|| PathBuf::from(format!("gputop-{}", date())));
     let paths = paths(&folder, &targets, args.force)?;
@@ -73,6 +77,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
             force: args.force,
             maps: args.maps.unwrap_or_default(),
             sink: settings.incident_sink(),
+            jobs: jobs.clone(),
         };
         let (total, stopped) = (Arc::clone(&total), stopped.clone());
         recordings.spawn(async move {
@@ -169,7 +174,7 @@ impl PendingHost {
         total.hosts.fetch_add(1, Ordering::Relaxed);
         let name = Some(self.name);
         let mut recording =
-            HostRecording::start(name, source, &hello, recorder, self.maps, self.sink)?;
+            HostRecording::start(name, source, &hello, recorder, self.maps, self.sink, self.jobs)?;
         loop {
             let (frames, bytes) = (recording.frames, recording.recorder.bytes());
             let advanced = tokio::select! {

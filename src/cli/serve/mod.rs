@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use clap::builder::PossibleValuesParser;
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail, eyre};
+use gputop_explain::ranks::JoinedJobs;
 use gputop_model::protocol::stream::Source;
 use gputop_model::text::{quoted, visible};
 use gputop_model::units::Millis;
@@ -36,7 +37,7 @@ use super::targets::HostArgs;
 #[cfg(local)]
 use crate::collect::{agent, local};
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
-use crate::incident::Watcher;
+use crate::incident::{MAX_WAITING_FRAMES, Watcher};
 use crate::source::remote::{self, Target};
 use crate::user_files::{FileId, replace_with};
 
@@ -113,10 +114,13 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     tokio::task::yield_now().await;
     let (stop, stopped) = watch::channel(());
     let mut followers = JoinSet::new();
-    let mut hosts = Vec::new();
+    let (mut hosts, jobs) = (Vec::new(), JoinedJobs::default());
     for (name, source) in sources(targets, interval, args)? {
-        let watcher =
-            if args.once { Watcher::none() } else { Watcher::start(settings.incident_sink())? };
+        let watcher = if args.once {
+            Watcher::none()
+        } else {
+            Watcher::start_with(settings.incident_sink(), MAX_WAITING_FRAMES, jobs.clone())?
+        };
         let (status, latest) = watch::channel(HostStatus::default());
         followers.spawn(page::follow(name.clone(), source, watcher, status, stopped.clone()));
         hosts.push((name, latest));

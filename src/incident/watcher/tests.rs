@@ -85,7 +85,7 @@ fn reads_the_failing_function_of_a_program_on_this_machine() {
 #[test]
 fn continues_after_a_panic_and_reports_it_once() {
     let (report, mut found) = result_channel();
-    let mut thread = Thread::new(None, Arc::default(), report);
+    let mut thread = Thread::new(None, Arc::default(), report, Observer::default());
     for _ in 0..2 {
         let records: Vec<Record> = thread.with_restart(|_| panic!("injected"));
         assert!(records.is_empty());

@@ -14,6 +14,7 @@ use gputop::tui::screen::{Screen, ScreenDef};
 use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
+use gputop_explain::ranks::JoinedJobs;
 use gputop_model::pool::PoolMap;
 use gputop_model::protocol::{Line, Position, Update};
 use gputop_model::units::Mono;
@@ -100,7 +101,7 @@ pub fn lines_until(bytes: &[u8], target: Mono) -> impl Iterator<Item = Line> {
 pub fn diagnose(app: &mut App, bytes: &'static [u8], seconds: u64) {
     let file = File::from_bytes(Cow::Borrowed(bytes)).expect("a recording");
     let target = Mono(file.span().0.0 + seconds * 1_000);
-    let watcher = Watcher::start_with(None, usize::MAX).expect("a thread");
+    let watcher = Watcher::start_with(None, usize::MAX, JoinedJobs::default()).expect("a thread");
     watcher.see(&Update::Hello(Arc::new(file.hello().clone())));
     for line in lines_until(bytes, target) {
         if let Line::Update(update) = line {

@@ -49,6 +49,7 @@ use self::recent_history::RecentHistory;
 pub use self::stall::{Stall, StallWatch};
 use self::windows::{EXIT_WINDOW, OTHER_RANKS_TIMEOUT, SAME_FAILURE_WINDOW};
 use super::catalogue::Catalogue;
+use super::ranks::JoinedJobs;
 
 /// Maximum age, at the time of a failure, of an earlier reading of the memory holders. Once memory is nearly full, the
 /// holders are read only while memory use is growing.
@@ -112,6 +113,12 @@ impl Default for Observer {
 }
 
 impl Observer {
+    /// Returns an observer of one of several hosts, whose ranks are judged together. Each stall is an incident of the host
+    /// of the rank that holds up the others.
+    pub fn of_host_among(jobs: JoinedJobs) -> Self {
+        Self { stalls: StallWatch::new(jobs), ..Self::default() }
+    }
+
     pub fn hello(&mut self, hello: Arc<Hello>) {
         if hello.boot_id != self.hello.boot_id {
             self.forget();
@@ -124,7 +131,10 @@ impl Observer {
     pub fn forget(&mut self) {
         let histories = [self.before_jump.take(), Some(std::mem::take(&mut self.history))];
         let before_jump = histories.into_iter().flatten().max_by_key(|h| h.newest().mono);
+        let mut stalls = std::mem::take(&mut self.stalls);
+        stalls.forget(&self.hello.host);
         *self = Self {
+            stalls,
             source_reader: self.source_reader,
             hello: Arc::clone(&self.hello),
             before_jump,

@@ -16,7 +16,7 @@ use crate::catalogue::Catalogue;
 use crate::fields::FieldMap;
 use crate::log::{LogFindings, Sighting, TextSource};
 use crate::ranks::{
-    Cause, JobKey, JobReport, JobWatch, RankExit, RankList, RankObservation, RankRow, Verdict,
+    Cause, JobKey, JobReport, JoinedJobs, RankExit, RankList, RankObservation, RankRow, Verdict,
 };
 
 pub const CARD: &str = "rank-stall";
@@ -35,7 +35,8 @@ const MAX_STACK_CHARS: usize = 160;
 /// Looks at the ranks of each frame for stalls.
 #[derive(Debug, Default)]
 pub struct StallWatch {
-    jobs: JobWatch,
+    /// The ranks of this host, and of the hosts that are watched with it.
+    jobs: JoinedJobs,
     looked_at: Mono,
     had_ranks: bool,
     exits: VecDeque<(Mono, ProcessKey, RankExit)>,
@@ -118,6 +119,17 @@ impl StallKind {
 }
 
 impl StallWatch {
+    /// Watches the ranks of this host together with those of other hosts.
+    pub fn new(jobs: JoinedJobs) -> Self {
+        Self { jobs, ..Self::default() }
+    }
+
+    /// Forgets the ranks of a host.
+    pub fn forget(&mut self, host: &str) {
+        self.jobs.forget(host);
+        *self = Self::new(self.jobs.clone());
+    }
+
     /// Remembers how a process exited.
     pub fn event(&mut self, event: &Event) {
         if let (Some(key), Observation::Exit(exit)) = (event.process, &event.observation) {
@@ -140,15 +152,16 @@ impl StallWatch {
             |(at, ..): &&(Mono, ProcessKey, RankExit)| frame.mono.since(*at) < MAX_EXIT_AGE;
         let recent = self.exits.iter().filter(is_recent);
         let recent = recent.map(|(_, key, exit)| (*key, exit.clone()));
-        let reports =
-            self.jobs.observe(frame.mono, &RankObservation::of_frame(host, frame, recent));
+        let ranks = RankObservation::of_frame(host, frame, recent);
+        let reports = self.jobs.push(host, frame.mono, ranks);
         let mut open = BTreeMap::new();
         let mut stalls = Vec::new();
         for report in &reports {
             let long = report.verdicts.iter().filter(|verdict| verdict.waited >= MIN_WAIT);
             let known = long.filter_map(|verdict| Some((verdict, StallKind::of(verdict)?)));
-            let Some(mut stall) =
-                known.take(1).find_map(|(verdict, kind)| Stall::new(frame, report, verdict, kind))
+            let Some(mut stall) = known
+                .take(1)
+                .find_map(|(verdict, kind)| Stall::new(host, frame, report, verdict, kind))
             else {
                 continue;
             };
@@ -165,18 +178,31 @@ impl StallWatch {
 }
 
 impl Stall {
-    fn new(frame: &Frame, report: &JobReport, verdict: &Verdict, kind: StallKind) -> Option<Self> {
+    /// Returns `None` if the rank is on another host.
+    fn new(
+        host: &str,
+        frame: &Frame,
+        report: &JobReport,
+        verdict: &Verdict,
+        kind: StallKind,
+    ) -> Option<Self> {
         let named = verdict.culprits.first().or(verdict.waiting.first())?;
-        let row = report.ranks.iter().find(|row| row.rank == *named)?;
+        let here = report.ranks.iter().filter(|row| *row.host == *host);
+        let row = here.clone().find(|row| row.rank == *named)?;
         let mut readings = frame.ranks.iter();
         let stack = readings.find(|read| read.process == row.process)?.stack.clone();
         let process = |row: &RankRow| row.process;
         let text = verdict.to_string();
         Some(Self {
             process: row.process,
-            since: verdict.since,
+            since: if *verdict.host == *host {
+                verdict.since
+            } else {
+                // The other host has another clock.
+                Mono(frame.mono.0.saturating_sub(verdict.waited.0))
+            },
             stack,
-            ranks: report.ranks.iter().map(process).collect(),
+            ranks: here.map(process).collect(),
             is_news: false,
             rank: (verdict.culprits.len() == 1).then_some(*named),
             kind,

@@ -13,6 +13,7 @@ use gputop_model::stack::{PythonStack, StackFrame, StackThread};
 use gputop_model::units::{Mono, Pid, UnixMillis};
 
 use super::super::Observer;
+use crate::ranks::JoinedJobs;
 
 const START: u64 = 1_000_000;
 
@@ -128,6 +129,58 @@ fn a_long_stall_is_reported_again_when_it_has_doubled() {
         later.extend(observer.frame(&frame(second, false)));
     }
     assert!(later.iter().all(|record| record.key == records[0].key), "{later:#?}");
+}
+
+/// Returns the part of a frame that is of one host: rank 3 of the second one, whose clock differs, and the others of the
+/// first.
+fn of_host(host: usize, second: u64) -> Arc<Frame> {
+    let mut frame = Arc::unwrap_or_clone(frame(second, true));
+    let after = OTHER_CLOCK * host as u64;
+    let list = frame.processes.iter().flat_map(|processes| &*processes.list);
+    let list = list.filter(|process| (process.key == key(3)) == (host == 1)).cloned();
+    frame.processes =
+        Some(ProcessList { list: Arc::new(list.collect()), ..ProcessList::default() });
+    let ranks = frame.ranks.iter().filter(|read| (read.process == key(3)) == (host == 1)).cloned();
+    let shifted = ranks.map(|mut read| {
+        read.at.0 += after;
+        read.store = Some("10.0.0.1:29500".into());
+        if let Some(stack) = &mut read.stack {
+            Arc::make_mut(stack).at.0 += after;
+        }
+        read
+    });
+    frame.ranks = Arc::new(shifted.collect());
+    frame.mono.0 += after;
+    Arc::new(frame)
+}
+
+const OTHER_CLOCK: u64 = 90_000_000;
+
+#[test]
+fn a_stall_across_hosts_is_an_incident_of_the_host_whose_rank_holds_up_the_others() {
+    let jobs = JoinedJobs::default();
+    let observe = |host: &str, boot: &str| {
+        let mut observer = Observer::of_host_among(jobs.clone());
+        let (host, boot_id) = (host.into(), boot.into());
+        observer.hello(Arc::new(Hello { boot_id, host, ..Hello::default() }));
+        observer
+    };
+    let mut observers = [observe("node1", "boot"), observe("node2", "other boot")];
+    let mut records = [Vec::new(), Vec::new()];
+    for second in 0..119 {
+        for (host, observer) in observers.iter_mut().enumerate() {
+            records[host].extend(observer.frame(&of_host(host, second)));
+        }
+    }
+    assert_eq!(records[0], []);
+    let [record] = &records[1][..] else { panic!("{} records", records[1].len()) };
+    assert_eq!(
+        record.incident.title,
+        "Rank 3 on node2 holds up 3 ranks for 60 s: it waits for its data loader (train.py:37)."
+    );
+    assert_eq!(record.key.process, Some(key(3)));
+    let began = record.key.first.0.abs_diff(START + OTHER_CLOCK);
+    assert!(began <= 2_000, "{began} ms from the time at which the ranks began to wait");
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gputop_explain::ranks::{JobReport, JobWatch, RankObservation};
 use gputop_model::units::{Millis, Mono};
+
+use super::job_report::JobReport;
+use super::job_watch::JobWatch;
+use super::observation::RankObservation;
 
 /// Minimum time between two looks at the ranks.
 const PERIOD: Millis = Millis(900);
@@ -37,19 +40,14 @@ struct HostRanks {
 
 impl JoinedJobs {
     /// Returns true if observations of a host at this time would be taken.
-    pub(super) fn is_due(&self, host: &str, at: Mono) -> bool {
+    pub fn is_due(&self, host: &str, at: Mono) -> bool {
         let joined = self.lock();
         joined.hosts.get(host).is_none_or(|known| at.since(known.pushed_at) >= PERIOD)
     }
 
     /// Sets the ranks of a host, and looks at all ranks once each host has sent new ones, or one host twice. Returns the
     /// jobs on this host.
-    pub(super) fn push(
-        &self,
-        host: &str,
-        at: Mono,
-        observations: Vec<RankObservation>,
-    ) -> Vec<JobReport> {
+    pub fn push(&self, host: &str, at: Mono, observations: Vec<RankObservation>) -> Vec<JobReport> {
         let mut joined = self.lock();
         let name: Arc<str> = host.into();
         // Count the time of a new host from now on, not from its boot.
@@ -66,12 +64,12 @@ impl JoinedJobs {
     }
 
     /// Returns the jobs of all hosts at the newest look.
-    pub(super) fn reports(&self) -> Arc<[JobReport]> {
+    pub fn reports(&self) -> Arc<[JobReport]> {
         Arc::clone(&self.lock().reports)
     }
 
     /// Forgets the ranks of a host.
-    pub(super) fn forget(&self, host: &str) {
+    pub fn forget(&self, host: &str) {
         let mut joined = self.lock();
         joined.hosts.remove(host);
         if joined.hosts.is_empty() {
