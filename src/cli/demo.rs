@@ -56,6 +56,7 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         name: "demo".into(),
         reason,
         repeats: true,
+        is_jumping: false,
         return_point: ReturnPoint::default(),
         position: Position { speed: 1.0, paused: guide != Guide::Keys, ..Position::default() },
     };

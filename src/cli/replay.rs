@@ -93,6 +93,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
         name,
         reason: None,
         repeats: false,
+        is_jumping: false,
         return_point: ReturnPoint::default(),
         position: Position { speed: options.speed, paused: options.paused, ..Position::default() },
     }))

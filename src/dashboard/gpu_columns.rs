@@ -207,7 +207,7 @@ fn note(row: &GpuRow, _: &TimeZone) -> Cell {
         [first, ..] => first.emphasis,
     };
     let texts: Vec<_> = parts.into_iter().map(|part| part.text).collect();
-    Cell::new(texts.join(", "), emphasis)
+    Cell::new(texts.join("; "), emphasis)
 }
 
 /// Returns what the rank on a GPU does, if it waits or holds up others. While the display is rewound, the states of that

@@ -211,7 +211,12 @@ impl HostState {
                 return Some(outcome_text(&signalled, &self.processes.all_rows));
             }
             Update::Probed(probe) => self.probes.take(probe),
-            Update::Jump { from, summaries } => self.take_jump(from, &summaries),
+            Update::Jump { from, summaries } => {
+                if let Some(recording) = &mut self.recording {
+                    recording.is_jumping = true;
+                }
+                self.take_jump(from, &summaries);
+            }
             Update::Past { before, from, summaries } => {
                 if self.time_window.prepend(before, from) {
                     self.fill(&summaries);

@@ -15,6 +15,8 @@ pub struct Recording {
     pub return_point: ReturnPoint,
     /// True if playback starts again from the beginning after the recording ends.
     pub repeats: bool,
+    /// True from the start of a jump until its position is known. The frames in between lead up to it.
+    pub is_jumping: bool,
 }
 
 impl Recording {
@@ -30,6 +32,7 @@ impl Recording {
     }
 
     pub fn move_to(&mut self, position: Position) {
+        self.is_jumping = false;
         let before = std::mem::replace(&mut self.position, position);
         self.return_point.move_to(before.now, position.now);
     }
@@ -48,6 +51,7 @@ mod tests {
             position: at(282_000),
             return_point: ReturnPoint::default(),
             repeats: false,
+            is_jumping: false,
         };
         assert_eq!(recording.target_of_return(), None);
         recording.return_point.request();

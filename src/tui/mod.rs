@@ -74,6 +74,8 @@ use crate::tui::screen::{Effect, Screen};
 /// Minimum time between two draws. Drawing more than 60 frames per second has no visible effect and would overload slow
 /// connections.
 const MIN_DRAW_INTERVAL: Duration = Duration::from_millis(16);
+/// Maximum time for which the screen stands still while a recording jumps.
+const MAX_HOLD: Duration = Duration::from_secs(1);
 /// Minimum time between a draw and the next one caused by input. Only a held key or pasted text reaches this limit.
 const INPUT_DRAW_INTERVAL: Duration = Duration::from_millis(4);
 
@@ -185,6 +187,8 @@ struct Redraw {
     last: Instant,
     interval: Duration,
     is_due: bool,
+    /// Time since which nothing is drawn, because a recording jumps.
+    held_since: Option<Instant>,
 }
 
 async fn run_sessions(
@@ -212,6 +216,7 @@ async fn run_sessions(
             last: Instant::now() - MIN_DRAW_INTERVAL,
             interval: MIN_DRAW_INTERVAL,
             is_due: true,
+            held_since: None,
         },
         message: (None, Instant::now()),
     };
@@ -253,14 +258,26 @@ impl Dashboard {
         match wake {
             Wake::Draw => {
                 let session = self.sessions.on_screen();
+                let recording = session.app.host.recording.as_ref();
+                if recording.is_some_and(|recording| recording.is_jumping) {
+                    let since = self.redraw.held_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() < MAX_HOLD {
+                        self.redraw.last = Instant::now();
+                        return Ok(None);
+                    }
+                }
                 let drawn = self
                     .terminal
                     .draw(|area, buffer| session.view.draw(&session.app, area, buffer));
                 if drawn.is_err() {
                     return Ok(Some(CloseReason::TerminalClosed));
                 }
-                self.redraw =
-                    Redraw { last: Instant::now(), interval: MIN_DRAW_INTERVAL, is_due: false };
+                self.redraw = Redraw {
+                    last: Instant::now(),
+                    interval: MIN_DRAW_INTERVAL,
+                    is_due: false,
+                    held_since: None,
+                };
                 return Ok(None);
             }
             Wake::Host(arrival) => {

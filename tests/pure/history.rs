@@ -407,6 +407,7 @@ impl ReplayedApp {
             name: "x".into(),
             reason: None,
             repeats: false,
+            is_jumping: false,
             return_point: ReturnPoint::default(),
             position,
         });

@@ -54,6 +54,7 @@ pub fn app_at(
         name: "demo".into(),
         reason: None,
         repeats: false,
+        is_jumping: false,
         return_point: ReturnPoint::default(),
         position,
     });
