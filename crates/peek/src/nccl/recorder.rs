@@ -21,8 +21,10 @@ use crate::memory::view::View;
 use crate::memory::{Memory, is_pointer};
 use crate::scalar_types::DTYPES;
 
-/// Maximum number of newest entries that are read. A running rank has about a hundred pending works.
-const MAX_ENTRIES: usize = 256;
+/// Number of newest entries that are read besides those that are pending, and maximum of both. A running rank has about a
+/// hundred pending works.
+const MIN_ENTRIES: u64 = 64;
+const MAX_ENTRIES: u64 = 512;
 /// Bytes of the recorder that a search and a reading need.
 const HEAD_BYTES: usize = 144;
 /// Maximum capacity of a recorder. The default is 2,000.
@@ -146,9 +148,14 @@ pub fn add_recorded(memory: &dyn Memory, address: u64, groups: &mut [(u64, &mut 
         let head = copies.get(address, HEAD_BYTES)?;
         Head::parse(head).filter(|head| head.number > 0).ok_or(REFUSED)
     };
+    let pending = groups.iter().filter_map(|(_, group)| {
+        let oldest = group.pending.value()?.first()?.work.seq;
+        Some(group.called.get()?.saturating_sub(oldest))
+    });
+    let wanted = pending.fold(MIN_ENTRIES, u64::saturating_add).min(MAX_ENTRIES);
     let read = |copies: &Copies| -> Parsed<(Head, Vec<Recorded>)> {
         let head = head(copies)?;
-        let entries = entries(copies, head)?;
+        let entries = entries(copies, head, wanted)?;
         // All groups ask for their ranges before the first one stops.
         let read = |(id, group): &(u64, &mut ProcessGroup)| of_group(copies, &entries, *id, group);
         let recorded: Vec<Parsed<Recorded>> = groups.iter().map(read).collect();
@@ -175,11 +182,11 @@ pub fn add_recorded(memory: &dyn Memory, address: u64, groups: &mut [(u64, &mut 
 /// Calls of a group, newest first, and the types of those that a reading shows.
 type Recorded = (Vec<RecordedCall>, Vec<(u64, &'static str)>);
 
-/// Returns the newest entries of collectives, newest first.
-fn entries(copies: &Copies, head: Head) -> Parsed<Vec<Entry<'_>>> {
+/// Returns the collectives among the newest entries, newest first.
+fn entries(copies: &Copies, head: Head, wanted: u64) -> Parsed<Vec<Entry<'_>>> {
     let (len, (size, resets)) = head.len().ok_or(REFUSED)?;
     let newest = head.next.checked_add(len - 1).ok_or(REFUSED)? % len;
-    let wanted = len.min(MAX_ENTRIES as u64);
+    let wanted = len.min(wanted);
     // The part of the ring that ends with the newest entry, and that at its end.
     let first = wanted.min(newest + 1);
     let parts = [(newest + 1 - first, first), (len - (wanted - first), wanted - first)];
