@@ -170,13 +170,16 @@ impl<M: Memory> DumpRecorder<M> {
         };
         let is_used = |file: &str| dump.maps.iter().any(|map| map.file == file && is_read(map));
         let is_kept = |map: &&Mapping| {
-            if map.is_heap { is_read(map) } else { !map.file.is_empty() && is_used(&map.file) }
+            // Python's outermost frames are on the stack.
+            if map.file.is_empty() { is_read(map) } else { is_used(&map.file) }
         };
         let used = dump.maps.iter().filter(is_kept);
         // Remove directories from file names, because the directories of the user's programs are private.
         let without_directory =
             |map: &Mapping| Mapping { file: format!("/{}", map.file_name()), ..map.clone() };
-        let kept = |map: &Mapping| if map.is_heap { map.clone() } else { without_directory(map) };
+        let kept = |map: &Mapping| {
+            if map.file.is_empty() { map.clone() } else { without_directory(map) }
+        };
         dump.maps = used.map(kept).collect();
         dump
     }
