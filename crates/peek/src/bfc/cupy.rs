@@ -8,7 +8,14 @@
 //! ```
 //!
 //! A pool has 128 bytes: the dictionary of its arenas at +32, a mutex at +40, and the bytes from the driver, the bytes in
-//! use and the limit at +80, +88 and +96. The device is at +120. Pools of earlier versions have another size, and no sum of
+//! use and the limit at +80, +88 and +96. The device is at +120. Each stream has an arena with the free chunks of its pool,
+//! sorted by size, so the last node of the tree is the largest:
+//!
+//! ```text
+//! dictionary {stream: weak reference} ─► arena ─[+32]─► std::set<(size, chunk)>: root, first and last node, count
+//! ```
+//!
+//! Pools of earlier versions have another size, and no sum of
 //! the bytes in use, so they are not read. `tests/fake_cuda/cupy_pool.py` has real pools of any version without a GPU.
 
 use gputop_model::reported_pool::{Framework, PoolSource};
@@ -19,7 +26,7 @@ use super::vtable::positions;
 use crate::clock::now_mono;
 use crate::memory::maps::{Mapping, images};
 use crate::memory::view::View;
-use crate::memory::{Memory, MemoryError, Range, is_pointer, up_to};
+use crate::memory::{Memory, MemoryError, Range, exact, is_pointer, pointer, up_to};
 
 const TYPE_NAME: &[u8] = b"cupy.cuda.memory.SingleDeviceMemoryPool\0";
 /// Offset of `tp_name` in a type object, and of `ob_type` in every object.
@@ -33,6 +40,24 @@ const TOTAL: usize = 80;
 const IN_USE: usize = 88;
 const LIMIT: usize = 96;
 const DEVICE: usize = 120;
+const ARENA_NAME: &[u8] = b"cupy.cuda.memory._Arena\0";
+/// Offsets in an arena: the list of chunks that wait to be freed, the last node of the set, and the number of nodes.
+const PENDING: usize = 24;
+const LAST: usize = 64;
+const COUNT: usize = 72;
+/// Offsets in a node: the node to its right, the size and the chunk.
+const RIGHT: usize = 24;
+const NODE_SIZE: usize = 32;
+const NODE_CHUNK: usize = 40;
+/// Offsets in a chunk.
+const CHUNK_SIZE: usize = 40;
+const CHUNK_ARENA: usize = 48;
+/// Maximum number of entries in the dictionary of arenas. A program has few streams.
+const MAX_ARENAS: u64 = 256;
+/// Offset of the keys in a Python dictionary, of the length of a list, and of the object of a weak reference.
+const DICT_KEYS: u64 = 32;
+const LIST_LEN: u64 = 16;
+const REFERENT: u64 = 16;
 /// Sizes are multiples of this.
 const UNIT: u64 = 512;
 /// Maximum reference count of a pool. A freed object has a pointer in its place.
@@ -170,7 +195,6 @@ impl CupyPool {
         let Some(values) = bytes.and_then(|bytes| self.values(&bytes)) else { return Ok(None) };
         let not_counted =
             |what| Reading::missing(Reason::Unsupported, format!("CuPy does not count {what}"));
-        let largest = "CuPy has a list of free blocks for each stream, which gputop does not read";
         Ok(Some(ReportedPool {
             process,
             framework: Framework::Cupy,
@@ -188,8 +212,73 @@ impl CupyPool {
                 0 => Reading::missing(Reason::Unsupported, "no limit is set"),
                 limit => Bytes(limit).into(),
             },
-            largest_free_block: Reading::missing(Reason::Unsupported, largest),
+            largest_free_block: match mapped(self.largest_free(memory, values))?.flatten() {
+                Some(largest) => Bytes(largest).into(),
+                None => {
+                    Reading::missing(Reason::NotRead, "the free blocks changed during the read")
+                }
+            },
         }))
+    }
+
+    /// Returns the largest free chunk of all streams, or `None` if the chunks are changing.
+    fn largest_free(
+        &self,
+        memory: &dyn Memory,
+        values: PoolValues,
+    ) -> Result<Option<u64>, MemoryError> {
+        let free = values.total.saturating_sub(values.in_use);
+        let mut largest = 0;
+        for arena in self.arenas(memory)? {
+            let bytes = exact(memory, arena, COUNT + 8, "an arena")?;
+            let word = |offset| View(&bytes).word(offset).unwrap_or(0);
+            let waiting = pointer(memory, word(PENDING).wrapping_add(LIST_LEN), "a list")?;
+            if waiting > 0 {
+                return Ok(None);
+            }
+            if word(COUNT) == 0 {
+                continue;
+            }
+            let node = exact(memory, word(LAST), NODE_CHUNK + 8, "a free chunk")?;
+            let node = |offset| View(&node).word(offset).unwrap_or(0);
+            let chunk = exact(memory, node(NODE_CHUNK), CHUNK_ARENA + 8, "a free chunk")?;
+            let chunk = |offset| View(&chunk).word(offset);
+            let is_free = chunk(CHUNK_SIZE) == Some(node(NODE_SIZE))
+                && chunk(CHUNK_ARENA) == Some(arena)
+                && node(RIGHT) == 0;
+            if !is_free || node(NODE_SIZE) > free {
+                return Ok(None);
+            }
+            largest = largest.max(node(NODE_SIZE));
+        }
+        Ok(Some(largest).filter(|largest| *largest > 0 || free == 0))
+    }
+
+    /// Returns the arenas in the pool's dictionary.
+    fn arenas(&self, memory: &dyn Memory) -> Result<Vec<u64>, MemoryError> {
+        let dict = pointer(memory, self.address.wrapping_add(ARENAS as u64), "a pool")?;
+        let keys = pointer(memory, dict.wrapping_add(DICT_KEYS), "a dictionary")?;
+        let header = exact(memory, keys, 40, "a dictionary")?;
+        let word = |index: usize| View(&header).word(8 * index).unwrap_or(0);
+        // Since Python 3.11, the second byte is the logarithm of the size of the indices, which precede the entries.
+        let (first, count) = match word(1) >> 8 & 0xff {
+            0 => (40 + word(1), word(4)),
+            log2_indices => (32 + (1 << log2_indices.min(32)), word(3)),
+        };
+        let len = 24 * count.min(MAX_ARENAS) as usize;
+        let entries = exact(memory, keys.wrapping_add(first), len, "a dictionary")?;
+        let mut arenas = Vec::new();
+        // An entry has a hash, a key and a value. The value of a removed entry is null.
+        for reference in View(&entries).words().skip(2).step_by(3).filter(|at| is_pointer(*at)) {
+            let arena = pointer(memory, reference.wrapping_add(REFERENT), "a weak reference")?;
+            let of = pointer(memory, arena.wrapping_add(TYPE), "an arena")?;
+            let name = pointer(memory, of.wrapping_add(NAME), "a type")?;
+            // The reference of an arena that no longer exists leads to `None`.
+            if up_to(memory, name, ARENA_NAME.len())? == ARENA_NAME {
+                arenas.push(arena);
+            }
+        }
+        Ok(arenas)
     }
 
     /// Returns true if two processes have the same pool at the same address.
@@ -209,6 +298,6 @@ impl CupyPool {
         if let Some(name) = View(&head).word(24) {
             up_to(memory, name, TYPE_NAME.len())?;
         }
-        Self::recognize(memory, self.address.wrapping_add(TYPE), self.type_object).map(drop)
+        self.read(ProcessKey::default(), memory).map(drop)
     }
 }

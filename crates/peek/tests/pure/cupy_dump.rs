@@ -9,9 +9,10 @@ use gputop_peek::memory::dump::Dump;
 
 use crate::words::{peek, poke};
 
-/// What the program reported: bytes from the driver, and bytes in use.
-const TOTAL: u64 = 250_797_056;
-const USED: u64 = 230_591_488;
+/// What the program reported: bytes from the driver, bytes in use, and the largest free block.
+const TOTAL: u64 = 246_598_144;
+const USED: u64 = 230_637_056;
+const LARGEST: u64 = 1_775_104;
 
 fn dump() -> Dump {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cupy/cupy-14.2.0.dump.zst");
@@ -46,10 +47,42 @@ fn a_dump_reads_as_the_program_reported() {
         (pool.allocated.get(), pool.reserved.get()),
         (Some(Bytes(USED)), Some(Bytes(TOTAL)))
     );
-    for missing in [&pool.allocated_peak, &pool.limit, &pool.largest_free_block] {
+    assert_eq!(pool.largest_free_block.get(), Some(Bytes(LARGEST)));
+    for missing in [&pool.allocated_peak, &pool.limit] {
         assert!(matches!(missing, Reading::Missing(_)), "{missing:?}");
     }
     assert!(pools.pinned_host.is_empty());
+}
+
+#[test]
+fn free_blocks_that_do_not_agree_are_not_shown() {
+    let dump = dump();
+    let at = pool(&dump);
+    let entries = peek(&dump, peek(&dump, at + 32) + 32) + 40;
+    let reference = peek(&dump, entries + 16);
+    let arena = peek(&dump, reference + 16);
+    let node = peek(&dump, arena + 64);
+    let (list, chunk) = (peek(&dump, arena + 24), peek(&dump, node + 40));
+    // The largest chunk has another size, belongs to another arena, is not the last one, or is larger than what is free.
+    // A chunk waits to be freed, there is no last chunk, and there are endless arenas.
+    let keys = peek(&dump, peek(&dump, at + 32) + 32);
+    let wrong = [
+        (chunk + 40, LARGEST + 512),
+        (chunk + 48, arena + 8),
+        (node + 24, node),
+        (at + 88, TOTAL - 512),
+        (list + 16, 1),
+        (arena + 64, 0),
+        (keys + 24, u64::MAX),
+        (keys + 8, 0x2b03),
+    ];
+    for (address, value) in wrong {
+        let mut dump = dump.clone();
+        poke(&mut dump, address, value);
+        let pools = read(&dump);
+        let largest = &pools.gpu[0].largest_free_block;
+        assert!(matches!(largest, Reading::Missing(_)), "{address:x} {largest:?}");
+    }
 }
 
 #[test]
