@@ -39,7 +39,10 @@ pub const HOLDER_COLUMNS: &[Column<HolderRow>] = &[
         "COUNT",
         6,
         5,
-        |row: &HolderRow, _| Cell::text(row.count.to_string()),
+        |row: &HolderRow, _| match row.count {
+            0 => Cell::text("–"),
+            count => Cell::text(count.to_string()),
+        },
         "Number of blocks.",
     )
     .sorted(First::Largest, |row| SortKey::whole(Some(row.count))),

@@ -165,9 +165,12 @@ pub fn path_text(tensor: &HeldTensor) -> Option<String> {
 /// Formats the size of a group of holders: `1.18 GiB in 76 blocks, 16 %`.
 pub fn size_text(holders: &Holders, group: &HolderGroup) -> String {
     let (bytes, count) = (group.bytes, group.count);
-    let blocks = if count == 1 { "block" } else { "blocks" };
     let percent = percent_words(holders.percent(bytes));
-    format!("{bytes} in {count} {blocks}, {percent}")
+    match count {
+        0 => format!("{bytes}, {percent}"),
+        1 => format!("{bytes} in 1 block, {percent}"),
+        _ => format!("{bytes} in {count} blocks, {percent}"),
+    }
 }
 
 /// Formats a group of holders and its tensors, with the references that keep each alive if `with_paths` is true.

@@ -1,5 +1,5 @@
-//! The holders of a process's GPU memory: the bytes that its PyTorch allocators have allocated, grouped by the name of
-//! the tensor that holds them.
+//! The holders of a process's GPU memory: the bytes that its PyTorch allocators have allocated, and those of the arrays of
+//! JAX and CuPy, grouped by the name of the tensor or array that holds them.
 //!
 //! One reading scans the process once while it runs. Every allocated block is counted in exactly one group, so the
 //! groups of a reading add up to [`Holders::allocated`]. Tensor names are private data of the program. They are shown
@@ -32,7 +32,8 @@ pub struct Holders {
     pub process: ProcessKey,
     pub at: Mono,
     pub took: Millis,
-    /// Bytes allocated by the allocators of all devices: the sum of all groups.
+    /// The sum of all groups: bytes allocated by PyTorch's allocators of all devices, and bytes of the arrays of JAX and
+    /// CuPy.
     pub allocated: Bytes,
     pub quality: Quality,
     /// Sentence that says which data could not be read, and why.
@@ -90,12 +91,17 @@ crate::named! {
         Variable = "variables", "variable",
         /// A tensor object that cannot be reached from any root, so its name is unknown.
         Unnamed = "tensors without a name", "unnamed",
+        /// An array of JAX or CuPy that cannot be reached from any root.
+        UnnamedArray = "arrays without a name", "unnamed",
         /// Tensor storage not owned by any Python object, such as the weights of a TorchScript module.
         CppStorage = "C++ tensors", "C++",
         /// A block without a tensor in a private pool of CUDA graphs.
         GraphPool = "CUDA graphs", "CUDA graph",
         /// A block that is not a tensor, such as a cuBLAS workspace.
         Workspace = "blocks without a tensor", "no tensor",
+        /// What a pool of JAX or CuPy has in use for something else than an array, such as a compiled program. The number of
+        /// blocks is not known.
+        OutsideArrays = "pool memory outside arrays", "no array",
         #[default]
         #[serde(other)]
         Unknown = "other", "other",
@@ -115,7 +121,7 @@ pub struct HeldTensor {
     pub bytes: Bytes,
     /// Device address of the memory block.
     pub address: u64,
-    /// PyTorch's data type name, such as `bfloat16`. Empty if the block is not a tensor.
+    /// Data type name, such as `bfloat16`. Empty if the block is not a tensor.
     pub dtype: String,
     pub shape: Vec<u64>,
     /// True if the tensor covers only part of its storage.

@@ -193,10 +193,14 @@ fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
         HolderClass::Buffer => (glyphs.idle, Role::Idle),
         HolderClass::SavedForBackward => (glyphs.active, Role::Active),
         HolderClass::Variable => (glyphs.whole, Role::Processes),
-        HolderClass::Unnamed => (glyphs.unattributed, Role::Unattributed),
+        HolderClass::Unnamed | HolderClass::UnnamedArray => {
+            (glyphs.unattributed, Role::Unattributed)
+        }
         HolderClass::CppStorage => (glyphs.range, Role::ChartRange),
         HolderClass::GraphPool => (glyphs.retry, Role::Chart),
-        HolderClass::Workspace | HolderClass::Unknown => (glyphs.free, Role::Free),
+        HolderClass::Workspace | HolderClass::OutsideArrays | HolderClass::Unknown => {
+            (glyphs.free, Role::Free)
+        }
     }
 }
 

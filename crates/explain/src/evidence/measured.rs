@@ -267,7 +267,13 @@ fn held_by_retained_tensors(case: &Case<'_>) -> Option<Finding> {
 /// Returns the memory holders unless most of them have no name. In a program that is already ending, the variables are gone,
 /// so the sums say nothing about the cause.
 fn named_holders<'a>(case: &Case<'a>) -> Option<&'a HolderSummary> {
-    let without_name = [HolderClass::Unnamed, HolderClass::CppStorage, HolderClass::Workspace];
+    let without_name = [
+        HolderClass::Unnamed,
+        HolderClass::UnnamedArray,
+        HolderClass::CppStorage,
+        HolderClass::Workspace,
+        HolderClass::OutsideArrays,
+    ];
     let is_named = |holders: &&HolderSummary| {
         let without_name = without_name.map(|class| holders.class(class).0).iter().sum();
         holders.percent(Bytes(without_name)) < MIN_MAIN_PERCENT

@@ -97,7 +97,8 @@ impl HolderSummary {
     /// Returns true if the reading explains the `before` bytes allocated earlier: at least half remain, and at least
     /// half of those have names. An exiting program frees memory, and its tensors lose their names.
     pub fn explains(&self, before: Bytes) -> bool {
-        let unnamed = self.class(HolderClass::Unnamed).0;
+        let unnamed = [HolderClass::Unnamed, HolderClass::UnnamedArray];
+        let unnamed: u64 = unnamed.map(|class| self.class(class).0).iter().sum();
         self.allocated.0 > 0 && self.allocated.0 >= before.0 / 2 && unnamed <= self.allocated.0 / 2
     }
 

@@ -62,8 +62,19 @@ use crate::process::stat::{StatBuffer, StatFile};
 
 /// Finds all pools of a process. Takes up to a second for a process with much memory.
 pub fn find(memory: &dyn Memory, cache: &mut VtableCache) -> Result<Found, Failure> {
+    find_until(memory, cache, None)
+}
+
+/// Finds all pools of a process. Fails if the search has not ended by `until`.
+pub fn find_until(
+    memory: &dyn Memory,
+    cache: &mut VtableCache,
+    until: Option<Instant>,
+) -> Result<Found, Failure> {
     let mut search = Search::start(memory, cache)?;
-    while !search.advance(memory, cache, None::<Instant>)? {}
+    if !search.advance(memory, cache, until)? {
+        return Err(Failure::Searching);
+    }
     let found = search.finish()?;
     match found.empty.first() {
         Some(empty) if found.is_empty() => Err(empty.not_initialised()),

@@ -73,6 +73,8 @@ pub enum Kind {
     Deque,
     Code,
     Tensor,
+    JaxArray,
+    CupyArray,
     /// An instance of any other class.
     Instance,
     /// An object that cannot refer to a tensor.
@@ -150,6 +152,9 @@ fn kind(flags: u64, names: &[String]) -> Kind {
         ("traceback", Kind::Traceback),
         ("collections.deque", Kind::Deque),
         ("code", Kind::Code),
+        ("jaxlib._jax.ArrayImpl", Kind::JaxArray),
+        ("jaxlib.xla_extension.ArrayImpl", Kind::JaxArray),
+        ("cupy._core.core._ndarray_base", Kind::CupyArray),
     ];
     if names.iter().any(|name| name.ends_with("TensorBase")) {
         return Kind::Tensor;

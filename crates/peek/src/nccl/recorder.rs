@@ -136,7 +136,7 @@ impl<'a> Entry<'a> {
         }
         let types = copies.get(types, usize::try_from(len).unwrap_or_default())?.0;
         let first = types.first().filter(|first| types.iter().all(|other| other == *first));
-        Ok(first.and_then(|dtype| DTYPES.get(usize::from(*dtype))).map(|(name, _)| *name))
+        Ok(first.and_then(|dtype| DTYPES.get(usize::from(*dtype))).map(|dtype| dtype.name))
     }
 }
 

@@ -8,6 +8,8 @@ use crate::memory::MemoryError;
 pub enum Failure {
     #[error("no PyTorch with CUDA found in this process")]
     NotTorch,
+    #[error("neither PyTorch with CUDA nor an array of JAX or CuPy on a GPU found in this process")]
+    NoHolders,
     /// The PyTorch library is loaded, but its list of devices is empty.
     #[error("PyTorch has not initialized CUDA yet")]
     NotInitialised,
@@ -44,6 +46,7 @@ impl Failure {
     pub fn missing(&self) -> Missing {
         let reason = match self {
             Self::NotTorch
+            | Self::NoHolders
             | Self::CachingOff
             | Self::CudaMallocAsync
             | Self::Pluggable

@@ -2,12 +2,16 @@
 //!
 //! tests/fake_cuda/fetch_bfc.py builds the bed: the library of a wheel, and a small process that creates allocators with
 //! memory that only has addresses. The allocators report their own statistics and live allocations. Reading the process
-//! from outside must find the same.
+//! from outside must find the same. Programs with arrays of JAX and CuPy report their names and sizes.
 //!
 //! ```sh
 //! python3 tests/fake_cuda/fetch_bfc.py target/bed-bfc
 //! python3 -m pip install --no-deps --target target/bed-cupy cupy-cuda13x==14.2.0 cuda-pathfinder numpy
-//! GPUTOP_BFC_BED=$PWD/target/bed-bfc GPUTOP_CUPY_BED=$PWD/target/bed-cupy cargo test -p gputop-peek --test bfc_bed -- --nocapture
+//! for release in 0.4.30 0.7.2; do
+//!   python3 -m venv target/bed-jax/$release && target/bed-jax/$release/bin/pip install jax==$release jaxlib==$release
+//! done
+//! export GPUTOP_BFC_BED=$PWD/target/bed-bfc GPUTOP_CUPY_BED=$PWD/target/bed-cupy GPUTOP_JAX_BED=$PWD/target/bed-jax
+//! cargo test -p gputop-peek --test bfc_bed -- --nocapture
 //! ```
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -16,16 +20,24 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use gputop_model::{Bytes, Mono, Pid, ProcessKey};
 use gputop_peek::bfc::watched::{SearchStep, WatchedPools};
 use gputop_peek::bfc::{self, Allocator, Failure, Place, VtableCache};
+use gputop_peek::cpython::limits::Options;
 use gputop_peek::memory::dump::DumpRecorder;
 use gputop_peek::memory::live::Live;
 use gputop_peek::process::stat::start_time;
+use gputop_peek::torch::holders::read_process;
 use serde_json::Value;
 
+#[path = "../pure/arrays_truth.rs"]
+mod arrays_truth;
+
+/// Time limit for reading arrays on a busy machine, without optimizations.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Commands for an allocator that reserves its whole pool at once, and for one that grows.
 const RESERVED: &str = "new GPU_0_bfc 8000000000 0 0";
 const GROWING: &str = "new GPU_0_bfc 100000000000 1 0";
@@ -53,32 +65,48 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("30,000 operations", &["new GPU_0_bfc 16000000000 1 0", "random 0 30000 8"]),
 ];
 
-/// Real pools of CuPy, as `total_bytes()` and `used_bytes()` report them.
+/// Real pools of CuPy, as `total_bytes()` and `used_bytes()` report them. The program tries to allocate the largest free
+/// block, and one byte more.
 #[test]
 fn pools_of_cupy_are_read_as_the_program_reports() {
-    let packages =
-        std::env::var_os("GPUTOP_CUPY_BED").expect("GPUTOP_CUPY_BED, a folder with CuPy");
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/cupy_pool.py");
-    let mut command = Command::new("python3");
-    command.arg(program).env("PYTHONPATH", packages).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let reported: Value = serde_json::from_str(&line).unwrap();
-    let pid = Pid(child.id());
-    let memory = Live::new(Path::new("/proc"), pid);
+    let (mut program, reported) = Harness::python("cupy_pool.py", with_cupy());
+    let memory = program.memory();
     let found = bfc::find(&memory, &mut VtableCache::default());
-    let pools = found.and_then(|mut found| found.read(ProcessKey::new(pid.0, 1), &memory));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let pools = pools.unwrap().gpu;
+    let key = ProcessKey::new(program.child.id(), 1);
+    let pools = found.and_then(|mut found| found.read(key, &memory)).unwrap().gpu;
     assert_eq!(pools.len(), 1, "{pools:?}");
     let bytes = |name: &str| Some(Bytes(reported[name].as_u64().unwrap()));
     assert_eq!(
         (pools[0].allocated.get(), pools[0].reserved.get()),
         (bytes("used"), bytes("total"))
     );
-    println!("CuPy {}: {} of {} in use", reported["cupy"], reported["used"], reported["total"]);
+    let largest = pools[0].largest_free_block.get().unwrap();
+    let tried = program.run(&largest.0.to_string());
+    assert_eq!((&tried["fits"], &tried["is_largest"]), (&true.into(), &true.into()), "{largest}");
+    println!("CuPy {}: {} of {} in use", reported["version"], reported["used"], reported["total"]);
+}
+
+#[test]
+fn arrays_have_the_names_and_sizes_that_the_program_reports() {
+    let releases = std::fs::read_dir(folder("GPUTOP_JAX_BED")).unwrap();
+    let jax = releases.map(|entry| Command::new(entry.unwrap().path().join("bin/python3")));
+    let jax = jax.map(|python| ("jax_arrays.py", python));
+    let mut count = 0;
+    for (script, python) in jax.chain([("cupy_pool.py", with_cupy())]) {
+        let (program, reported) = Harness::python(script, python);
+        let pid = Pid(program.child.id());
+        let options = Options { time_limit: READ_TIMEOUT, ..Options::default() };
+        let read = read_process(Path::new("/proc"), pid, &options, &AtomicBool::new(false));
+        let holders = read.unwrap_or_else(|why| panic!("{reported}: {why}"));
+        let arrays = arrays_truth::check(&reported, &holders);
+        let sum: u64 = holders.groups.iter().map(|group| group.bytes.0).sum();
+        let used = reported["used"].as_u64().unwrap_or(sum);
+        assert_eq!((sum, holders.allocated.0), (used, used));
+        let (version, took) = (&reported["version"], holders.took);
+        println!("{script} {version}: {arrays} arrays and parts of arrays in {} ms", took.0);
+        count += 1;
+    }
+    assert!(count > 2, "{count}");
 }
 
 struct Build {
@@ -86,8 +114,19 @@ struct Build {
     dir: PathBuf,
 }
 
+/// Returns the folder that a variable names.
+fn folder(variable: &str) -> PathBuf {
+    std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names a folder")).into()
+}
+
+fn with_cupy() -> Command {
+    let mut python = Command::new("python3");
+    python.env("PYTHONPATH", folder("GPUTOP_CUPY_BED"));
+    python
+}
+
 fn bed() -> PathBuf {
-    std::env::var_os("GPUTOP_BFC_BED").expect("GPUTOP_BFC_BED names a bed").into()
+    folder("GPUTOP_BFC_BED")
 }
 
 fn builds() -> Vec<Build> {
@@ -101,7 +140,7 @@ fn builds() -> Vec<Build> {
     builds
 }
 
-/// A process with allocators, which is killed on drop.
+/// A process with allocators or arrays, which is killed on drop.
 struct Harness {
     child: Child,
     input: ChildStdin,
@@ -119,13 +158,26 @@ impl Harness {
         if is_spatial {
             command.env("SPATIAL", "1");
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stderr(Stdio::null());
+        Self::spawn(command).0
+    }
+
+    /// Starts a program of tests/fake_cuda. Returns it with what it reports.
+    fn python(script: &str, mut python: Command) -> (Self, Value) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda");
+        python.arg(folder.join(script));
+        Self::spawn(python)
+    }
+
+    fn spawn(mut command: Command) -> (Self, Value) {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut harness = Self { child, input, output };
-        assert_eq!(harness.answer()["pid"], harness.child.id());
-        harness
+        let answer = harness.answer();
+        assert_eq!(answer["pid"], harness.child.id());
+        (harness, answer)
     }
 
     fn run(&mut self, command: &str) -> Value {

@@ -3,6 +3,9 @@
 //! Each folder of tests/data/holders has a dump and the names from benches/hardware/holders/target.py. To record a dump
 //! of another Python or PyTorch without a GPU, run tests/fake_cuda/record_holders.py. The tests with corrupted dumps
 //! check that hostile memory causes neither a panic nor endless reads, and that no bytes are lost.
+//!
+//! The dumps in tests/data/arrays have arrays of JAX and CuPy, and what tests/fake_cuda/jax_arrays.py and cupy_pool.py
+//! printed: `gputop memory PID --dump FILE`.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +19,7 @@ use gputop_peek::memory::{Memory, MemoryError, Range};
 use gputop_peek::torch::Failure;
 use gputop_peek::torch::holders::read_recorded;
 
+use crate::arrays_truth;
 use crate::holders_truth::{Truth, listed};
 
 /// Maximum number of reads of one reading of a small dump. An intact dump takes a tenth.
@@ -40,7 +44,11 @@ impl Memory for Counted {
 }
 
 fn folders() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/holders");
+    folders_in("tests/data/holders")
+}
+
+fn folders_in(data: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(data);
     let folders = std::fs::read_dir(root).unwrap();
     let folders = folders.map(|entry| entry.unwrap().path());
     let mut folders: Vec<PathBuf> = folders.filter(|path| path.is_dir()).collect();
@@ -99,6 +107,17 @@ fn names_and_sums_equal_those_of_the_program() {
             holders.groups.iter().any(|group| group.class == class && !group.tensors.is_empty())
         };
         assert!(!is_reached(HolderClass::Unnamed));
+    }
+}
+
+#[test]
+fn arrays_equal_those_of_the_program() {
+    for folder in folders_in("tests/data/arrays") {
+        let truth = std::fs::read_to_string(folder.join("truth.json")).unwrap();
+        let (holders, _) = read_dump(dump(&folder), Duration::from_secs(120));
+        let holders = holders.unwrap();
+        arrays_truth::check(&serde_json::from_str(&truth).unwrap(), &holders);
+        assert_eq!(sum(&holders), holders.allocated.0);
     }
 }
 
@@ -190,8 +209,11 @@ impl Random {
 
 #[test]
 fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
-    let folder = intact_folder();
-    let intact = dump(&folder);
+    check_corrupted(&dump(&intact_folder()));
+    folders_in("tests/data/arrays").iter().for_each(|folder| check_corrupted(&dump(folder)));
+}
+
+fn check_corrupted(intact: &Dump) {
     let pointers: Vec<u64> = intact.clone().bytes_mut().map(|(at, _)| at).collect();
     let mut read = 0;
     for seed in 1..=40 {

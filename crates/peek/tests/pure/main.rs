@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod arrays_truth;
 mod bfc_dump;
 mod cupy_dump;
 mod holders_dump;

@@ -7,6 +7,7 @@ use gputop_model::holders::{
     HeldTensor, HolderClass, HolderGroup, MAX_GROUPS, MAX_LISTED, keep_largest, merge_smallest,
 };
 use gputop_model::pool::{BlockState, PoolKind, PoolMap};
+use gputop_model::reported_pool::Framework;
 use gputop_model::units::Bytes;
 
 use super::tensors::Tensor;
@@ -20,8 +21,18 @@ pub struct HeldBlock {
     pub bytes: u64,
     /// Bytes requested by the program, if the allocator stores this size.
     requested: Option<u64>,
-    ordinal: u32,
+    pub ordinal: u32,
     is_private: bool,
+    /// Framework of the array that has the block. `address` only identifies the block of an array of JAX.
+    pub array_of: Option<Framework>,
+}
+
+impl HeldBlock {
+    /// Returns the block of an array.
+    pub fn of_array(address: u64, bytes: u64, ordinal: u32, framework: Framework) -> Self {
+        let array_of = Some(framework);
+        Self { address, bytes, requested: None, ordinal, is_private: false, array_of }
+    }
 }
 
 /// The allocated blocks of all devices, sorted by address.
@@ -29,8 +40,9 @@ pub struct HeldBlock {
 pub struct Blocks(Vec<HeldBlock>);
 
 impl Blocks {
-    pub fn new(maps: &[PoolMap]) -> Self {
-        let mut blocks = Vec::new();
+    /// Returns the blocks of PyTorch's pools and those of arrays.
+    pub fn new(maps: &[PoolMap], arrays: &[HeldBlock]) -> Self {
+        let mut blocks = arrays.to_vec();
         for map in maps {
             for segment in &map.segments {
                 let allocated = segment.blocks.iter();
@@ -41,6 +53,7 @@ impl Blocks {
                     requested: block.requested.map(|bytes| bytes.0),
                     ordinal: map.ordinal,
                     is_private: segment.pool == PoolKind::Private,
+                    array_of: None,
                 }));
             }
         }
@@ -104,11 +117,11 @@ impl HolderCandidate {
             HolderClass::Buffer => 3,
             HolderClass::Variable => 4,
             HolderClass::SavedForBackward => 5,
-            HolderClass::Unnamed => 6,
+            HolderClass::Unnamed | HolderClass::UnnamedArray => 6,
             HolderClass::CppStorage => 7,
             HolderClass::GraphPool => 8,
             HolderClass::Workspace => 9,
-            HolderClass::Unknown => 10,
+            HolderClass::OutsideArrays | HolderClass::Unknown => 10,
         };
         let is_view = self.tensor.is_view();
         let viewed = if is_view { self.tensor.elements } else { 0 };
@@ -204,10 +217,10 @@ fn held_tensor(block: &HeldBlock, candidate: HolderCandidate) -> HeldTensor {
     HeldTensor {
         name: candidate.name,
         bytes: Bytes(block.bytes),
-        address: block.address,
+        address: if block.array_of == Some(Framework::Jax) { 0 } else { block.address },
         dtype: match candidate.tensor.implementation {
             0 => String::new(),
-            _ => candidate.tensor.dtype().to_owned(),
+            _ => candidate.tensor.dtype.name.to_owned(),
         },
         is_view: candidate.tensor.is_view(),
         shape: candidate.tensor.shape,
@@ -276,7 +289,10 @@ mod tests {
     }
 
     fn block(address: u64, bytes: u64) -> HeldBlock {
-        HeldBlock { address, bytes, requested: Some(bytes - 12), ordinal: 0, is_private: false }
+        HeldBlock {
+            requested: Some(bytes - 12),
+            ..HeldBlock::of_array(address, bytes, 0, Framework::Cupy)
+        }
     }
 
     fn candidate(

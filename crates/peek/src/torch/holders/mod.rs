@@ -8,6 +8,7 @@
 //! ```text
 //! maps ─► cpython/interpreter.rs: _PyRuntime, version ─► tensors.rs: types of tensors
 //! heaps ─► scan.rs: words that equal a type or a vtable ─► tensors.rs: tensors, verified by the pointer back
+//!                                                       └► arrays.rs: arrays of JAX and CuPy
 //! grad_fn ─► autograd.rs: tensors saved for backward
 //! sys.modules, frames ─► names: `model.layers.3.weight`
 //! allocator ─► assignment.rs: one holder for each allocated block
@@ -15,6 +16,8 @@
 //!
 //! Names are the program's private data. They are neither logged nor saved.
 
+mod array_pools;
+mod arrays;
 mod assignment;
 mod autograd;
 mod names;
@@ -23,23 +26,25 @@ mod tensors;
 mod wanted;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gputop_model::holders::{HolderClass, Holders, Quality};
+use gputop_model::holders::{HolderClass, Holders, MAX_GROUPS, Quality, merge_smallest};
 use gputop_model::pool::PoolMap;
 use gputop_model::process::ProcessKey;
 use gputop_model::units::{Millis, Pid};
 
-use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
+use self::array_pools::ArrayPools;
+use self::arrays::{Arrays, NotCounted};
+use self::assignment::{BlockAssignment, Blocks, HeldBlock, HolderCandidate};
 use self::autograd::{Autograd, SavedTensor};
 use self::names::{NamedPath, Names};
 use self::scan::scan;
 use self::tensors::{
-    Classes, Tensor, Tensors, Vtables, calibrate, storages_by_vote, tensor_types, vtables,
+    Classes, Tensor, Tensors, Vtables, calibrate, class_family, storages_by_vote, vtables,
 };
 use self::wanted::WantedTensors;
 use super::{Attached, DeviceStats, Failure};
@@ -58,18 +63,23 @@ use crate::process::stat::{is_running, start_time};
 const SCAN_PERCENT: u32 = 60;
 const NAMES_PERCENT: u32 = 90;
 const PATHS_PERCENT: u32 = 95;
+/// Percentage of the time limit for the search for the pools of JAX and CuPy.
+const POOLS_PERCENT: u32 = 25;
 /// The names and paths of tensors may use this fraction of the memory limit: a quarter. A path of 60 references with long
 /// names needs 10 KB.
 const NAMES_SHARE: usize = 4;
 /// Maximum number of threads that scan the heaps. The scan copies all heaps, which takes 0.3 ms of one CPU for each MiB.
 const MAX_SCAN_THREADS: usize = 4;
+/// Module and name of the classes of arrays. The module of jaxlib has another name since JAX 0.6.
+const ARRAY_CLASSES: &[(&str, &str)] =
+    &[("jaxlib._jax", "ArrayImpl"), ("jaxlib.xla_extension", "ArrayImpl"), ("cupy", "ndarray")];
 /// Libraries with their own malloc, whose allocations lack the headers of glibc's malloc.
 const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];
 
 /// Reads the holders of a running process's GPU memory once.
 ///
 /// # Errors
-/// Fails if the allocator cannot be read, or if `cancelled` becomes true. Everything else that cannot be read is
+/// Fails if neither an allocator nor an array can be read, or if `cancelled` becomes true. Everything else that cannot be read is
 /// described by [`Holders::limit`].
 pub fn read_process(
     proc_root: &Path,
@@ -103,11 +113,16 @@ fn read_live(
     cancelled: &AtomicBool,
 ) -> Result<Holders, Failure> {
     let started = Instant::now();
-    let mut attached = Attached::open(proc_root, pid)?;
-    if attached.is_forked_copy(proc_root, pid) {
+    let mut attached = match Attached::open(proc_root, pid) {
+        Ok(attached) if attached.is_forked_copy(proc_root, pid) => return Err(Failure::Forked),
+        Ok(attached) => Some(attached),
+        Err(failure) => without_allocator(failure)?,
+    };
+    let live = Live::new(proc_root, pid);
+    let array_pools = ArrayPools::find(&live, options.time_limit * POOLS_PERCENT / 100);
+    if attached.is_none() && array_pools.are_forked_copies(proc_root, pid) {
         return Err(Failure::Forked);
     }
-    let live = Live::new(proc_root, pid);
     let target = Target {
         memory: &live,
         heaps: &live,
@@ -117,7 +132,15 @@ fn read_live(
     };
     let clock = || started.elapsed();
     let budget = Budget::new(options, &clock, cancelled);
-    read_target(&mut attached, &target, &budget)
+    read_target(attached.as_mut(), array_pools, &target, &budget)
+}
+
+/// Returns the failure to find PyTorch's allocator, unless the process may have arrays without one.
+fn without_allocator<T>(failure: Failure) -> Result<Option<T>, Failure> {
+    match failure {
+        Failure::NotTorch | Failure::NotInitialised => Ok(None),
+        failure => Err(failure),
+    }
 }
 
 /// Reads holders from recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
@@ -132,7 +155,8 @@ pub fn read_recorded(
     let present = PresentPages::all();
     let target = Target { memory, heaps, present, is_cached: false, scan_threads: 1 };
     let budget = Budget::new(options, clock, cancelled);
-    read_target(&mut Attached::attach(memory)?, &target, &budget)
+    let mut attached = Attached::attach(memory).map(Some).or_else(without_allocator)?;
+    read_target(attached.as_mut(), ArrayPools::default(), &target, &budget)
 }
 
 /// Memory of the target process: `heaps` is used for the scan, and `memory` for all other reads.
@@ -144,14 +168,16 @@ struct Target<'a> {
     scan_threads: usize,
 }
 
-/// The blocks of all devices at one instant, with the allocator statistics for the same instant.
+/// The blocks of PyTorch on all devices at one instant, with the allocator statistics for the same instant.
+#[derive(Default)]
 struct AllocatedBlocks {
     maps: Vec<PoolMap>,
     stats: Vec<DeviceStats>,
 }
 
 impl AllocatedBlocks {
-    fn read(attached: &mut Attached<impl Memory>) -> Result<Self, Failure> {
+    fn read(attached: Option<&mut Attached<impl Memory>>) -> Result<Self, Failure> {
+        let Some(attached) = attached else { return Ok(Self::default()) };
         let used = attached.stats_of_all()?;
         let used = used.iter().filter(|stats| stats.reserved_bytes.all.current > 0);
         let ordinals: Vec<u32> = used.map(|stats| stats.ordinal).collect();
@@ -172,50 +198,71 @@ impl AllocatedBlocks {
 }
 
 fn read_target(
-    attached: &mut Attached<impl Memory>,
+    mut attached: Option<&mut Attached<impl Memory>>,
+    mut array_pools: ArrayPools,
     target: &Target<'_>,
     budget: &Budget<'_>,
 ) -> Result<Holders, Failure> {
-    let before = AllocatedBlocks::read(attached)?;
+    let before = AllocatedBlocks::read(attached.as_deref_mut())?;
     let maps = target.memory.maps()?;
     let cache = if target.is_cached { budget.options.memory_limit * 3 / 8 } else { 0 };
     let reader = Reader::new(target.memory, &maps, cache, budget);
     let classes = Classes::new(&reader);
     let scanned = scan_heaps(target, &reader, &maps);
     let has_glibc_malloc = has_glibc_malloc(&maps);
-    let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
+    let python = scanned.interpreter.as_ref().map(|found| Python::new(&reader, found.layout));
+    let tensors = python
+        .as_ref()
+        .and_then(|python| PythonTensors::decode(&scanned, &classes, python, has_glibc_malloc));
+    let has_arrays = tensors.as_ref().is_some_and(|tensors| !tensors.arrays.is_empty());
+    if attached.is_none() && !has_arrays {
+        return Err(Failure::NoHolders);
+    }
+    if let Some(why) = array_pools.failure.as_ref().filter(|_| has_arrays) {
+        budget.limits.add(format!("Pool memory outside arrays is not listed: {why}."));
+    }
     // Include a tensor only if it has the same storage before and after the blocks are read. If the storage differs,
     // the memory now belongs to a different tensor.
-    let pools = AllocatedBlocks::read(attached)?;
+    let pools = AllocatedBlocks::read(attached.as_deref_mut())?;
     reader.forget();
     let tensors = tensors.map(PythonTensors::verified);
-    let mut assignment = BlockAssignment::new(Blocks::new(&pools.maps));
-    match &tensors {
-        Some(tensors) => {
-            tensors.assign_python(has_glibc_malloc, &mut assignment);
-            assign_cpp(&scanned, &tensors.tensors, &mut assignment);
-        }
+    let in_use = array_pools.in_use(target.memory);
+    let mut arrays = tensors.as_ref().map_or_else(Vec::new, PythonTensors::array_blocks);
+    array_pools::correct_ordinal(&in_use, &mut arrays);
+    let mut assignment = BlockAssignment::new(Blocks::new(&pools.maps, &arrays));
+    if let Some(tensors) = &tensors {
+        tensors.assign_python(has_glibc_malloc, &mut assignment);
+    }
+    match tensors.as_ref().filter(|tensors| tensors.tensors.layout.is_some()) {
+        Some(tensors) => assign_cpp(&scanned, &tensors.tensors, &mut assignment),
         None => assign_storages(&scanned, &classes, &mut assignment),
     }
     if budget.is_cancelled() {
         return Err(Failure::Cancelled);
     }
-    let after = attached.stats()?;
-    let is_exact = pools.maps.iter().all(|map| map.exact)
+    let after = attached.map_or(Ok(Vec::new()), Attached::stats)?;
+    reader.forget();
+    let is_exact = array_pools.in_use(target.memory) == in_use
+        && tensors.is_none_or(|tensors| tensors.has_unchanged_arrays())
+        && pools.maps.iter().all(|map| map.exact)
         && pools.stats == before.stats
         && pools.stats.iter().all(|stats| after.contains(stats));
     let addresses = before.addresses();
     // If the scan was incomplete, do not classify any block as a workspace, because a tensor that the scan missed may
     // use the block.
     let is_workspace = |address| !scanned.is_incomplete && addresses.contains(&address);
-    let (groups, allocated) = assignment.into_groups(is_workspace);
+    let (mut groups, mut allocated) = assignment.into_groups(is_workspace);
+    for rest in array_pools::rest(&in_use, &arrays, &budget.limits) {
+        allocated.0 = allocated.0.saturating_add(rest.bytes.0);
+        groups.push(rest);
+    }
     Ok(Holders {
         took: Millis(u64::try_from(budget.elapsed().as_millis()).unwrap_or(u64::MAX)),
         allocated,
         quality: if is_exact { Quality::Exact } else { Quality::Approximate },
         limit: budget.limits.text(),
         is_incomplete: budget.limits.is_incomplete(),
-        groups,
+        groups: merge_smallest(groups, MAX_GROUPS),
         ..Holders::default()
     })
 }
@@ -223,6 +270,7 @@ fn read_target(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
     TensorType,
+    ArrayType,
     StorageVtable,
     ImplVtable,
 }
@@ -233,6 +281,8 @@ struct HeapCandidates {
     interpreter: Option<Interpreter>,
     /// Addresses of Python objects whose type is a tensor type.
     objects: Vec<u64>,
+    /// Addresses of Python objects whose type is a class of arrays.
+    arrays: Vec<u64>,
     storages: Vec<u64>,
     implementations: Vec<u64>,
     /// True if the scan stopped before the end of the heaps.
@@ -257,8 +307,14 @@ fn scan_heaps(target: &Target<'_>, reader: &Reader<'_>, maps: &[Mapping]) -> Hea
         }
     };
     if let Some(interpreter) = &interpreter {
-        let types = tensor_types(&Python::new(reader, interpreter.layout), interpreter);
-        if types.is_empty() {
+        let python = Python::new(reader, interpreter.layout);
+        for class in ARRAY_CLASSES {
+            let types = class_family(&python, interpreter, *class);
+            wanted.extend(types.into_iter().map(|at| (at, WordMeaning::ArrayType)));
+        }
+        let has_arrays = wanted.values().any(|meaning| *meaning == WordMeaning::ArrayType);
+        let types = class_family(&python, interpreter, ("torch", "Tensor"));
+        if types.is_empty() && !has_arrays {
             limits.add(
                 "Variable names are not available: torch.Tensor was not found in the interpreter.",
             );
@@ -286,11 +342,13 @@ fn scan_heaps(target: &Target<'_>, reader: &Reader<'_>, maps: &[Mapping]) -> Hea
         match meaning {
             // The second word of a Python object is its type.
             WordMeaning::TensorType => scanned.objects.extend(address.checked_sub(8)),
+            WordMeaning::ArrayType => scanned.arrays.extend(address.checked_sub(8)),
             WordMeaning::StorageVtable => scanned.storages.push(address),
             WordMeaning::ImplVtable => scanned.implementations.push(address),
         }
     }
     scanned.objects.sort_unstable();
+    scanned.arrays.sort_unstable();
     scanned
 }
 
@@ -321,10 +379,12 @@ fn assign_storages(
 
 struct PythonTensors<'a> {
     tensors: Tensors<'a>,
-    python: Python<'a>,
+    python: &'a Python<'a>,
     interpreter: &'a Interpreter,
-    /// Tensors with a Python object.
+    /// Tensors with a Python object, and arrays.
     objects: Vec<Tensor>,
+    /// Blocks of each array, by the address of its Python object.
+    arrays: AddressMap<Vec<HeldBlock>>,
     /// Gradients and saved tensors, by TensorImpl address.
     others: AddressMap<Tensor>,
     /// Address of each saved TensorImpl, and of the Python tensor whose graph reached the TensorImpl first.
@@ -332,16 +392,17 @@ struct PythonTensors<'a> {
 }
 
 impl<'a> PythonTensors<'a> {
-    /// Decodes the candidates found by the scan. Returns `None` if the layout of tensors could not be determined.
+    /// Decodes the candidates found by the scan. Returns `None` if the layout of tensors could not be determined, and
+    /// there are no arrays.
     fn decode(
         scanned: &'a HeapCandidates,
         classes: &'a Classes<'a>,
+        python: &'a Python<'a>,
         has_glibc_malloc: bool,
     ) -> Option<Self> {
         let interpreter = scanned.interpreter.as_ref()?;
-        let layout = calibrate(classes, &scanned.objects)?;
-        let tensors = Tensors { classes, layout };
-        let python = Python::new(classes.reader, interpreter.layout);
+        let layout = calibrate(classes, &scanned.objects);
+        let tensors = Tensors { arrays: Arrays { python, classes }, classes, layout };
         let mut objects: Vec<Tensor> = Vec::new();
         let budget = classes.reader.budget;
         let max = budget.options.maximums.tensors;
@@ -356,11 +417,33 @@ impl<'a> PythonTensors<'a> {
                 objects.push(tensor);
             }
         }
+        let mut arrays = AddressMap::default();
+        let mut not_counted: BTreeMap<NotCounted, usize> = BTreeMap::new();
+        for &object in scanned.arrays.iter().take(max.saturating_sub(objects.len())) {
+            match tensors.arrays.read(object) {
+                Some(Ok(array)) => {
+                    objects.push(array.tensor);
+                    arrays.insert(object, array.blocks);
+                }
+                Some(Err(why)) => *not_counted.entry(why).or_default() += 1,
+                None => {}
+            }
+        }
+        for (why, count) in not_counted {
+            let are = if count == 1 { "array is" } else { "arrays are" };
+            if let Some(reason) = why.reason() {
+                budget.limits.add(format!("{count} {are} not listed: {reason}."));
+            }
+        }
+        if layout.is_none() && arrays.is_empty() {
+            return None;
+        }
         let mut tensors = Self {
             tensors,
             python,
             interpreter,
             objects,
+            arrays,
             others: AddressMap::default(),
             graph_roots: Vec::new(),
         };
@@ -394,6 +477,35 @@ impl<'a> PythonTensors<'a> {
         self
     }
 
+    /// Returns the blocks of the arrays, each once. Several arrays may have the same block.
+    fn array_blocks(&self) -> Vec<HeldBlock> {
+        let arrays = self.objects.iter().filter_map(|tensor| self.arrays.get(&tensor.object));
+        let blocks = arrays.flatten().filter(|block| block.bytes > 0);
+        let blocks: BTreeMap<u64, HeldBlock> =
+            blocks.map(|block| (block.address, *block)).collect();
+        blocks.into_values().collect()
+    }
+
+    /// Returns true if the arrays that were found first still exist.
+    fn has_unchanged_arrays(&self) -> bool {
+        let is_array = |tensor: &&Tensor| self.arrays.contains_key(&tensor.object);
+        let arrays = self.objects.iter().filter(is_array);
+        let now = |tensor: &Tensor| self.tensors.of_object(tensor.object);
+        let is_same = |tensor: &&Tensor| now(tensor).is_some_and(|now| now.is_same(tensor));
+        arrays.filter(is_same).count() == self.arrays.len()
+    }
+
+    /// Makes an object a candidate for the holder of its memory. An array may have a block on each GPU.
+    fn assign(&self, candidate: HolderCandidate, assignment: &mut BlockAssignment) {
+        let Some(blocks) = self.arrays.get(&candidate.tensor.object) else {
+            return assignment.add(candidate);
+        };
+        for block in blocks {
+            let tensor = Tensor { data: block.address, ..candidate.tensor.clone() };
+            assignment.add(HolderCandidate { tensor, ..candidate.clone() });
+        }
+    }
+
     fn roots(&self) -> Vec<usize> {
         let indices = 0..self.objects.len();
         indices.filter(|&index| self.objects[index].grad_fn != 0).collect()
@@ -401,7 +513,7 @@ impl<'a> PythonTensors<'a> {
 
     fn walk(&self, order: &[usize]) -> (Vec<SavedTensor>, bool) {
         let roots = order.iter().map(|&index| (index, &self.objects[index]));
-        Autograd::walk(self.tensors.classes, &self.python, roots)
+        Autograd::walk(self.tensors.classes, self.python, roots)
     }
 
     fn assign_python(&self, has_glibc_malloc: bool, assignment: &mut BlockAssignment) {
@@ -432,11 +544,13 @@ impl<'a> PythonTensors<'a> {
             limits.add_end("The time limit stopped the read, so some names are missing.");
         }
         for tensor in &self.objects {
-            assignment.add(HolderCandidate {
-                class: HolderClass::Unnamed,
+            let is_array = self.arrays.contains_key(&tensor.object);
+            let unnamed = HolderCandidate {
+                class: if is_array { HolderClass::UnnamedArray } else { HolderClass::Unnamed },
                 tensor: tensor.clone(),
                 ..HolderCandidate::default()
-            });
+            };
+            self.assign(unnamed, assignment);
         }
     }
 
@@ -456,11 +570,13 @@ impl<'a> PythonTensors<'a> {
             }
         }
         let max_bytes = budget.options.memory_limit * 3 / 8;
-        let mut names = Names::new(&self.python, &self.tensors, max_bytes);
+        let mut names = Names::new(self.python, &self.tensors, max_bytes);
         // Bypass the cache, which would return tensors that the program has freed since they were cached.
         let uncached = reader.uncached();
         let classes = Classes::new(&uncached);
-        let current = Tensors { classes: &classes, layout: self.tensors.layout };
+        let python = Python::new(&uncached, self.python.layout);
+        let arrays = Arrays { python: &python, classes: &classes };
+        let current = Tensors { arrays, classes: &classes, layout: self.tensors.layout };
         let is_alive = |tensor: &Tensor| {
             let now = current.of_object(tensor.object);
             now.is_some_and(|now| now.is_same(tensor))
@@ -524,14 +640,15 @@ impl<'a> PythonTensors<'a> {
             if !now.is_some_and(|now| now.is_same(tensor)) {
                 continue;
             }
-            assignment.add(HolderCandidate {
+            let named = HolderCandidate {
                 class: path.class,
                 name: path.name.clone(),
                 path: path.path.clone(),
                 cost: path.cost,
                 tensor: tensor.clone(),
                 aliases: path.aliases.clone(),
-            });
+            };
+            self.assign(named, assignment);
             // Name the gradient here, because a gradient gets a Python object only when Python code accesses it.
             if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();

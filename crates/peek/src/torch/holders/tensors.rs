@@ -12,13 +12,14 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::arrays::Arrays;
 use crate::cpython::interpreter::Interpreter;
 use crate::cpython::objects::{Kind, Python};
 use crate::cpython::reader::{Cache, Reader};
 use crate::memory::elf::Image;
 use crate::memory::is_pointer;
 use crate::memory::maps::{Mapping, images};
-use crate::scalar_types::DTYPES;
+use crate::scalar_types::Dtype;
 
 /// Number of sampled tensors that vote on the field offsets.
 const SAMPLES: usize = 256;
@@ -109,7 +110,7 @@ pub struct Tensor {
     /// Address of the storage's data, or 0 if there is none.
     pub data: u64,
     pub storage_bytes: u64,
-    pub dtype: usize,
+    pub dtype: Dtype,
     pub shape: Vec<u64>,
     pub elements: u64,
     /// Address of the gradient's TensorImpl, or 0 if there is none.
@@ -126,10 +127,6 @@ impl Tensor {
         Self { data: storage.data, storage_bytes: storage.bytes, ..Self::default() }
     }
 
-    pub fn dtype(&self) -> &'static str {
-        DTYPES.get(self.dtype).map_or("", |(name, _)| name)
-    }
-
     /// Returns true if both values describe the same tensor with the same storage.
     pub fn is_same(&self, other: &Self) -> bool {
         let identity = |tensor: &Self| (tensor.object, tensor.data, tensor.storage_bytes);
@@ -138,8 +135,7 @@ impl Tensor {
 
     /// Returns true if the tensor covers only a part of its storage.
     pub fn is_view(&self) -> bool {
-        let element = DTYPES.get(self.dtype).map_or(1, |(_, bytes)| *bytes);
-        self.elements.saturating_mul(element) < self.storage_bytes
+        self.elements.saturating_mul(self.dtype.bytes.max(1)) < self.storage_bytes
     }
 }
 
@@ -149,14 +145,19 @@ pub struct Storage {
     pub bytes: u64,
 }
 
-/// Returns the types of Python tensors: `torch.Tensor`, its bases in C++, and all classes derived from them.
-pub fn tensor_types(python: &Python<'_>, interpreter: &Interpreter) -> Vec<u64> {
+/// Returns the class `name` of a module, its bases except `object`, and all classes derived from them. For
+/// `torch.Tensor`, these are the types of Python tensors.
+pub fn class_family(
+    python: &Python<'_>,
+    interpreter: &Interpreter,
+    (module, name): (&str, &str),
+) -> Vec<u64> {
     let find = || {
         let modules = interpreter.head.checked_add(python.layout.modules)?;
         let modules = python.reader.pointer(modules)?;
-        let torch = python.value_of(modules, "torch")?;
-        let dict = python.reader.pointer(torch.checked_add(MODULE_DICT)?)?;
-        python.value_of(dict, "Tensor")
+        let module = python.value_of(modules, module)?;
+        let dict = python.reader.pointer(module.checked_add(MODULE_DICT)?)?;
+        python.value_of(dict, name)
     };
     let Some(mut base) = find() else { return Vec::new() };
     for _ in 0..MAX_BASES {
@@ -292,17 +293,23 @@ fn gradient_of(classes: &Classes<'_>, meta: u64) -> Option<usize> {
     })
 }
 
-/// Decoder for a process's tensors, for use once their offsets are known.
+/// Decoder for a process's tensors and arrays.
 #[derive(Debug)]
 pub struct Tensors<'a> {
+    pub arrays: Arrays<'a>,
     pub classes: &'a Classes<'a>,
-    pub layout: Layout,
+    /// Offsets of PyTorch's tensors, or `None` if they are not known.
+    pub layout: Option<Layout>,
 }
 
 impl Tensors<'_> {
-    /// Decodes a candidate for a Python tensor, or returns `None` if its TensorImpl does not point back to it.
+    /// Decodes a candidate for a Python tensor or an array. Returns `None` for a tensor whose TensorImpl does not point
+    /// back to it.
     pub fn of_object(&self, object: u64) -> Option<Tensor> {
-        let at = object.checked_add(8 * self.layout.tensor.object_impl as u64)?;
+        if let Some(array) = self.arrays.read(object) {
+            return array.ok().map(|array| array.tensor);
+        }
+        let at = object.checked_add(8 * self.layout?.tensor.object_impl as u64)?;
         let implementation = self.classes.reader.pointer(at)?;
         let tensor = self.of_impl(implementation)?;
         (tensor.object == object).then_some(tensor)
@@ -312,7 +319,7 @@ impl Tensors<'_> {
         if !self.classes.is_impl(implementation) {
             return None;
         }
-        let layout = self.layout.tensor;
+        let Layout { tensor: layout, gradient } = self.layout?;
         let words = self.classes.reader.words(implementation, IMPL_WORDS)?;
         let dimensions = *words.get(layout.dimensions)?;
         if dimensions > MAX_DIMENSIONS {
@@ -332,7 +339,9 @@ impl Tensors<'_> {
         let mut tensor = Tensor {
             object: words.get(layout.object)? & !7,
             implementation,
-            dtype: usize::from(*words.get(layout.dimensions + 13)?.to_le_bytes().first()?),
+            dtype: Dtype::at(usize::from(
+                *words.get(layout.dimensions + 13)?.to_le_bytes().first()?,
+            )),
             shape,
             elements,
             ..Tensor::default()
@@ -342,7 +351,7 @@ impl Tensors<'_> {
             tensor.storage_bytes = storage.bytes;
         }
         let meta = *words.get(layout.storage + 1)?;
-        if let Some(gradient) = self.layout.gradient
+        if let Some(gradient) = gradient
             && self.classes.of(meta).is_some_and(|name| name.contains("AutogradMeta"))
         {
             let words = self.classes.reader.words(meta, gradient + 2)?;
@@ -355,7 +364,7 @@ impl Tensors<'_> {
 
     /// Decodes a StorageImpl. `refcount_` and `weakcount_` take one or two words, as in a TensorImpl.
     pub fn storage(&self, storage: u64) -> Option<Storage> {
-        read_storage(self.classes, storage, self.layout.tensor.storage)
+        read_storage(self.classes, storage, self.layout?.tensor.storage)
     }
 }
 

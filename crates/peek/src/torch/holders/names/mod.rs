@@ -56,7 +56,7 @@ const OUTER_CALLS: u16 = 5;
 const MODULE_COST: u16 = 30;
 const LIBRARY_COST: u16 = 90;
 /// Modules that rarely refer to the program's tensors.
-const LIBRARIES: &[&str] = &["torch", "numpy", "sympy", "triton"];
+const LIBRARIES: &[&str] = &["torch", "jax", "jaxlib", "cupy", "numpy", "sympy", "triton"];
 
 /// Reference from one Python object to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

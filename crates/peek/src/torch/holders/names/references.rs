@@ -6,6 +6,9 @@ use gputop_model::holders::HolderClass;
 use super::{Edge, MAX_ATTRIBUTES, MAX_OPAQUE_BYTES, Names, ReferenceStep};
 use crate::cpython::objects::{Kind, TypeInfo};
 
+/// Offset of the attribute `base` of a CuPy array.
+const CUPY_BASE: u64 = 120;
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ParentObject {
     pub index: u32,
@@ -90,6 +93,11 @@ impl Names<'_> {
                 // The local part of a distributed tensor is in a slot.
                 self.expand_slots(parent, class, 1);
                 self.expand_gradient(parent);
+            }
+            Kind::JaxArray => self.expand_attributes(parent, class),
+            Kind::CupyArray => {
+                self.expand_attributes(parent, class);
+                self.expand_base(parent);
             }
             Kind::Instance => {
                 self.expand_attributes(parent, class);
@@ -186,6 +194,15 @@ impl Names<'_> {
         if let Some(gradient) = self.tensors.of_impl(gradient) {
             let edge = parent.edge_to(HolderClass::Gradient, 1, ReferenceStep::Field(".grad"));
             self.push(gradient.object, parent, edge);
+        }
+    }
+
+    /// Adds a reference from a view of a CuPy array to the whole array.
+    fn expand_base(&mut self, parent: &ParentObject) {
+        let base = self.python.reader.pointer(parent.object.wrapping_add(CUPY_BASE));
+        let is_array = |base: &u64| self.python.kind_of(*base) == Some(Kind::CupyArray);
+        if let Some(base) = base.filter(is_array) {
+            self.push(base, parent, parent.edge(1, ReferenceStep::Field(".base")));
         }
     }
 
