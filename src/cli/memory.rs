@@ -1,4 +1,4 @@
-//! `gputop memory PID`: prints which tensors hold the GPU memory of a PyTorch process, by Python name, without stopping
+//! `gputop memory PID`: prints which tensors and arrays hold the GPU memory of a process, by Python name, without stopping
 //! the process.
 //!
 //! Exit codes, as for `gputop allocator`: 0 success; 1 no readable allocator, or no group matches `--group`; 2
@@ -39,7 +39,7 @@ use crate::export::tables;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Process that uses PyTorch on a GPU
+    /// Process that uses PyTorch, JAX or CuPy on a GPU
     pid: u32,
     /// Print JSON, with sizes in bytes. With --watch, print one line at each interval
     #[arg(long)]

@@ -124,7 +124,7 @@ enum Command {
     #[command(after_help = "Example:\n  gputop allocator 4123 --blocks")]
     Allocator(allocator::Args),
     #[cfg(local)]
-    /// Show which tensors hold the GPU memory of a running PyTorch process, and what grows
+    /// Show which tensors and arrays hold the GPU memory of a running process, and what grows
     #[command(after_help = "Example:\n  gputop memory 4123 --watch 10s")]
     Memory(memory::Args),
     #[cfg(local)]

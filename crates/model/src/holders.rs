@@ -119,7 +119,7 @@ pub struct HeldTensor {
     /// Complete tensor name: `model.layers.3.attn.q.weight`.
     pub name: String,
     pub bytes: Bytes,
-    /// Device address of the memory block.
+    /// Device address of the memory block. For an array of JAX, the address of its buffer object in the program.
     pub address: u64,
     /// Data type name, such as `bfloat16`. Empty if the block is not a tensor.
     pub dtype: String,

@@ -9,7 +9,7 @@ use gputop_model::reported_pool::{Framework, ReportedPool};
 use gputop_model::units::{Bytes, Pid};
 use gputop_model::{ProcessKey, Reading};
 
-use super::assignment::HeldBlock;
+use super::tensors::HeldBlock;
 use crate::bfc::{self, Failure, Found, VtableCache};
 use crate::cpython::limits::Limits;
 use crate::memory::Memory;

@@ -17,10 +17,10 @@
 
 use gputop_model::reported_pool::Framework;
 
-use super::assignment::HeldBlock;
-use super::tensors::{Classes, Tensor};
-use crate::scalar_types::Dtype;
+use super::tensors::{Classes, HeldBlock, Tensor};
 use crate::cpython::objects::{Kind, Python, TypeInfo};
+use crate::cpython::reader::Cache;
+use crate::scalar_types::Dtype;
 
 /// Maximum number of words read from an object. An ArrayImpl has its pointers in the first 15.
 const MAX_WORDS: usize = 32;
@@ -79,13 +79,19 @@ impl NotCounted {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Arrays<'a> {
-    pub python: &'a Python<'a>,
-    pub classes: &'a Classes<'a>,
+    python: &'a Python<'a>,
+    classes: &'a Classes<'a>,
+    /// Number of the GPU by the address of its Python object.
+    ordinals: Cache<Result<u32, NotCounted>>,
 }
 
-impl Arrays<'_> {
+impl<'a> Arrays<'a> {
+    pub fn new(python: &'a Python<'a>, classes: &'a Classes<'a>) -> Self {
+        Self { python, classes, ordinals: Cache::default() }
+    }
+
     /// Decodes an array, or returns `None` if the object is not one.
     pub fn read(&self, object: u64) -> Option<Result<Array, NotCounted>> {
         let class = self.python.type_of(object)?;
@@ -290,8 +296,14 @@ impl Arrays<'_> {
         }
     }
 
-    /// Returns the number of a GPU from the text of its `xla::ifrt::PjRtDevice`: `CudaDevice(id=3)`.
     fn ordinal(&self, device: u64) -> Result<u32, NotCounted> {
+        let read = || Some(self.read_ordinal(device));
+        let max = usize::try_from(MAX_DEVICES).unwrap_or(usize::MAX);
+        self.ordinals.get(device, max, read).unwrap_or(Err(NotCounted::UnknownLayout))
+    }
+
+    /// Returns the number of a GPU from the text of its `xla::ifrt::PjRtDevice`: `CudaDevice(id=3)`.
+    fn read_ordinal(&self, device: u64) -> Result<u32, NotCounted> {
         let reader = self.python.reader;
         let words = reader.words(device, 8).ok_or(NotCounted::UnknownLayout)?;
         let device = words.into_iter().skip(2).find(|at| self.is_class(*at, |name| name == DEVICE));
@@ -406,5 +418,44 @@ fn parse_device(text: &str) -> Option<Result<u32, NotCounted>> {
         "CudaDevice" | "cuda" => Some(Ok(number)),
         "CpuDevice" => Some(Err(NotCounted::HostMemory)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_devices_of_cuda_are_gpus() {
+        let table = [
+            ("CudaDevice(id=3)", Some(Ok(3))),
+            ("cuda(id=0)", Some(Ok(0))),
+            ("CpuDevice(id=1)", Some(Err(NotCounted::HostMemory))),
+            ("CudaDevice(id=128)", None),
+            ("CudaDevice(id=-1)", None),
+            ("CudaDevice(id=3", None),
+            ("RocmDevice(id=3)", None),
+            ("TFRT_CPU_0", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(parse_device(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_dimension_that_does_not_divide_evenly_has_no_size() {
+        let shard = |factors: &[u64], shape: &[u64]| {
+            Sharding { factors: factors.to_vec(), ordinals: Vec::new() }.shard(shape)
+        };
+        assert_eq!(shard(&[], &[6, 4]), Some(vec![6, 4]));
+        assert_eq!(shard(&[3], &[6, 4]), Some(vec![2, 4]));
+        assert_eq!(shard(&[1, 4], &[6, 4]), Some(vec![6, 1]));
+        for (factors, shape) in
+            [(&[4][..], &[6, 4][..]), (&[0], &[6]), (&[2, 2], &[6]), (&[9], &[0, 3])]
+        {
+            let expected = (shape[0] == 0).then(|| vec![0, 3]);
+            assert_eq!(shard(factors, shape), expected, "{factors:?} {shape:?}");
+        }
     }
 }

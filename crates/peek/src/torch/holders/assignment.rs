@@ -7,33 +7,12 @@ use gputop_model::holders::{
     HeldTensor, HolderClass, HolderGroup, MAX_GROUPS, MAX_LISTED, keep_largest, merge_smallest,
 };
 use gputop_model::pool::{BlockState, PoolKind, PoolMap};
-use gputop_model::reported_pool::Framework;
 use gputop_model::units::Bytes;
 
-use super::tensors::Tensor;
+use super::tensors::{HeldBlock, Tensor};
 
 /// Maximum number of additional names for one tensor storage.
 const MAX_ALIASES: usize = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldBlock {
-    pub address: u64,
-    pub bytes: u64,
-    /// Bytes requested by the program, if the allocator stores this size.
-    requested: Option<u64>,
-    pub ordinal: u32,
-    is_private: bool,
-    /// Framework of the array that has the block. `address` only identifies the block of an array of JAX.
-    pub array_of: Option<Framework>,
-}
-
-impl HeldBlock {
-    /// Returns the block of an array.
-    pub fn of_array(address: u64, bytes: u64, ordinal: u32, framework: Framework) -> Self {
-        let array_of = Some(framework);
-        Self { address, bytes, requested: None, ordinal, is_private: false, array_of }
-    }
-}
 
 /// The allocated blocks of all devices, sorted by address.
 #[derive(Debug, Default)]
@@ -217,7 +196,7 @@ fn held_tensor(block: &HeldBlock, candidate: HolderCandidate) -> HeldTensor {
     HeldTensor {
         name: candidate.name,
         bytes: Bytes(block.bytes),
-        address: if block.array_of == Some(Framework::Jax) { 0 } else { block.address },
+        address: block.address,
         dtype: match candidate.tensor.implementation {
             0 => String::new(),
             _ => candidate.tensor.dtype.name.to_owned(),
@@ -268,6 +247,8 @@ fn starred(component: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gputop_model::reported_pool::Framework;
+
     use super::*;
 
     #[test]

@@ -39,12 +39,13 @@ use gputop_model::units::{Millis, Pid};
 
 use self::array_pools::ArrayPools;
 use self::arrays::{Arrays, NotCounted};
-use self::assignment::{BlockAssignment, Blocks, HeldBlock, HolderCandidate};
+use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
 use self::autograd::{Autograd, SavedTensor};
 use self::names::{NamedPath, Names};
 use self::scan::scan;
 use self::tensors::{
-    Classes, Tensor, Tensors, Vtables, calibrate, class_family, storages_by_vote, vtables,
+    Classes, HeldBlock, Tensor, Tensors, Vtables, calibrate, class_family, storages_by_vote,
+    vtables,
 };
 use self::wanted::WantedTensors;
 use super::{Attached, DeviceStats, Failure};
@@ -402,7 +403,7 @@ impl<'a> PythonTensors<'a> {
     ) -> Option<Self> {
         let interpreter = scanned.interpreter.as_ref()?;
         let layout = calibrate(classes, &scanned.objects);
-        let tensors = Tensors { arrays: Arrays { python, classes }, classes, layout };
+        let tensors = Tensors { arrays: Arrays::new(python, classes), classes, layout };
         let mut objects: Vec<Tensor> = Vec::new();
         let budget = classes.reader.budget;
         let max = budget.options.maximums.tensors;
@@ -417,24 +418,7 @@ impl<'a> PythonTensors<'a> {
                 objects.push(tensor);
             }
         }
-        let mut arrays = AddressMap::default();
-        let mut not_counted: BTreeMap<NotCounted, usize> = BTreeMap::new();
-        for &object in scanned.arrays.iter().take(max.saturating_sub(objects.len())) {
-            match tensors.arrays.read(object) {
-                Some(Ok(array)) => {
-                    objects.push(array.tensor);
-                    arrays.insert(object, array.blocks);
-                }
-                Some(Err(why)) => *not_counted.entry(why).or_default() += 1,
-                None => {}
-            }
-        }
-        for (why, count) in not_counted {
-            let are = if count == 1 { "array is" } else { "arrays are" };
-            if let Some(reason) = why.reason() {
-                budget.limits.add(format!("{count} {are} not listed: {reason}."));
-            }
-        }
+        let arrays = decode_arrays(&scanned.arrays, &tensors.arrays, budget, &mut objects);
         if layout.is_none() && arrays.is_empty() {
             return None;
         }
@@ -575,7 +559,7 @@ impl<'a> PythonTensors<'a> {
         let uncached = reader.uncached();
         let classes = Classes::new(&uncached);
         let python = Python::new(&uncached, self.python.layout);
-        let arrays = Arrays { python: &python, classes: &classes };
+        let arrays = Arrays::new(&python, &classes);
         let current = Tensors { arrays, classes: &classes, layout: self.tensors.layout };
         let is_alive = |tensor: &Tensor| {
             let now = current.of_object(tensor.object);
@@ -690,6 +674,45 @@ impl<'a> PythonTensors<'a> {
             });
         }
     }
+}
+
+/// Decodes the candidates for arrays, and adds them to `objects`. Returns the blocks of each.
+fn decode_arrays(
+    candidates: &[u64],
+    decoder: &Arrays<'_>,
+    budget: &Budget<'_>,
+    objects: &mut Vec<Tensor>,
+) -> AddressMap<Vec<HeldBlock>> {
+    let max = budget.options.maximums.tensors;
+    let mut arrays = AddressMap::default();
+    let mut not_counted: BTreeMap<NotCounted, usize> = BTreeMap::new();
+    let mut blocks = objects.len();
+    for &object in candidates {
+        if blocks >= max {
+            budget.limits.add_end(format!("Only {max} tensors were read."));
+            break;
+        }
+        if budget.is_beyond(NAMES_PERCENT) {
+            budget.limits.add_end("The time limit ended the reading of arrays.");
+            break;
+        }
+        match decoder.read(object) {
+            Some(Ok(array)) => {
+                blocks += array.blocks.len().max(1);
+                objects.push(array.tensor);
+                arrays.insert(object, array.blocks);
+            }
+            Some(Err(why)) => *not_counted.entry(why).or_default() += 1,
+            None => {}
+        }
+    }
+    for (why, count) in not_counted {
+        let are = if count == 1 { "array is" } else { "arrays are" };
+        if let Some(reason) = why.reason() {
+            budget.limits.add(format!("{count} {are} not listed: {reason}."));
+        }
+    }
+    arrays
 }
 
 fn cpp_candidate(tensor: Tensor) -> HolderCandidate {

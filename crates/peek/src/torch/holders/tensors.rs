@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use gputop_model::reported_pool::Framework;
+
 use super::arrays::Arrays;
 use crate::cpython::interpreter::Interpreter;
 use crate::cpython::objects::{Kind, Python};
@@ -143,6 +145,27 @@ impl Tensor {
 pub struct Storage {
     pub data: u64,
     pub bytes: u64,
+}
+
+/// A block that the allocator of a framework has allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldBlock {
+    pub address: u64,
+    pub bytes: u64,
+    /// Bytes requested by the program, if the allocator stores this size.
+    pub requested: Option<u64>,
+    pub ordinal: u32,
+    pub is_private: bool,
+    /// Framework of the array that has the block. The block of an array of JAX has the address of its PjRtBuffer.
+    pub array_of: Option<Framework>,
+}
+
+impl HeldBlock {
+    /// Returns the block of an array.
+    pub fn of_array(address: u64, bytes: u64, ordinal: u32, framework: Framework) -> Self {
+        let array_of = Some(framework);
+        Self { address, bytes, requested: None, ordinal, is_private: false, array_of }
+    }
 }
 
 /// Returns the class `name` of a module, its bases except `object`, and all classes derived from them. For
