@@ -203,10 +203,8 @@ impl View {
                 return Effect::SaveTheme(name);
             }
             Effect::GoTo(time) => {
-                let is_of_incidents = |screen: &Box<dyn Screen>| {
-                    [incident::DEF.id, incidents::DEF.id].contains(&screen.def().id)
-                };
-                while self.stack.len() > 1 && self.stack.last().is_some_and(is_of_incidents) {
+                let of_incidents = [incident::DEF.id, incidents::DEF.id];
+                while self.stack.len() > 1 && of_incidents.contains(&self.top().def().id) {
                     self.stack.pop();
                 }
                 go_to(app, time).into_iter().for_each(|request| self.requests.push(request));

@@ -72,6 +72,15 @@ struct MissingStatus {
     considered_dead: bool,
 }
 
+impl MissingStatus {
+    fn kind(&self) -> Option<RasDifferenceKind> {
+        if self.considered_dead {
+            return Some(RasDifferenceKind::ConsideredDead);
+        }
+        self.unresponsive.then_some(RasDifferenceKind::Unresponsive)
+    }
+}
+
 impl RasAnswer {
     pub fn read(json: &[u8]) -> serde_json::Result<Self> {
         bounded_json::read(json, MAX_ANSWER_MEMORY).map(|(answer, _)| answer)
@@ -129,19 +138,11 @@ impl Communicator {
     }
 
     fn add_missing(&self, before: &Self, differences: &mut Vec<RasDifference>) {
-        let kinds: [(fn(&MissingStatus) -> bool, _); 2] = [
-            (|status| status.considered_dead, RasDifferenceKind::ConsideredDead),
-            (
-                |status| status.unresponsive && !status.considered_dead,
-                RasDifferenceKind::Unresponsive,
-            ),
-        ];
-        for (is_kind, kind) in kinds {
-            let was = |rank: u32| {
-                before.missing_ranks.iter().any(|one| one.rank == rank && is_kind(&one.status))
-            };
-            let ranks = self.missing_ranks.iter();
-            let ranks = ranks.filter(|one| is_kind(&one.status) && was(one.rank));
+        for kind in [RasDifferenceKind::ConsideredDead, RasDifferenceKind::Unresponsive] {
+            let is_kind = |one: &MissingRank| one.status.kind().as_ref() == Some(&kind);
+            let was =
+                |rank: u32| before.missing_ranks.iter().any(|one| one.rank == rank && is_kind(one));
+            let ranks = self.missing_ranks.iter().filter(|one| is_kind(one) && was(one.rank));
             let ranks = ranks.map(|one| ras_rank(one.rank, &one.host, one.pid)).collect();
             differences.extend(self.difference(ranks, kind));
         }
