@@ -68,7 +68,8 @@ const DELAYS: &str = "only delays the failure while allocated memory keeps growi
 
 /// Returns true if a fix leaves more memory free, but does not stop growth.
 fn only_makes_room(fix: &FixRule) -> bool {
-    const REMEDIES: [&str; 5] = [
+    const REMEDIES: [&str; 6] = [
+        "expandable_segments",
         "smaller_batch",
         "smaller_input",
         "accumulate_gradients",

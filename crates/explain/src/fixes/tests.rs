@@ -19,6 +19,18 @@ fn a_fix_that_does_not_stop_growth_only_delays_the_failure() {
     assert!(!other.fixes.iter().any(|fix| is_delay(&fix)), "{:#?}", other.fixes);
 }
 
+#[test]
+fn no_allocator_setting_stops_growth() {
+    let fixes = Catalogue::embedded().cards.iter().flat_map(|card| &card.fixes);
+    let settings: Vec<_> = fixes
+        .filter(|fix| {
+            fix.change.contains("ALLOC_CONF=")
+                || fix.remedy.as_deref() == Some("expandable_segments")
+        })
+        .collect();
+    assert!(settings.len() > 10 && settings.iter().all(|fix| only_makes_room(fix)));
+}
+
 type AllFixes = Vec<(String, Vec<Fix>)>;
 
 static WITH_CAUSES: LazyLock<AllFixes> = LazyLock::new(|| all_fixes(true));
