@@ -1,41 +1,68 @@
 //! Finds processes that hold GPU memory but do not use the GPU.
 
 use std::collections::HashMap;
+use std::fmt::{self, Display, Formatter};
 
 use gputop_model::frame::Frame;
 use gputop_model::process::ProcessKey;
 use gputop_model::units::{Millis, Mono};
 
+use super::times::span_text;
+
 /// Time without use after which a process counts as idle.
 const MIN_IDLE: Millis = Millis(60_000);
 
-/// The time at which each listed process was last known or assumed to use the SMs of a GPU.
+/// The last use of the SMs of a GPU by each listed process.
 #[derive(Debug, Default)]
-pub struct LastBusy(HashMap<ProcessKey, Mono>);
+pub struct LastBusy(HashMap<ProcessKey, LastUse>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LastUse {
+    at: Mono,
+    /// False if the process was first seen at this time, or its use was unknown.
+    is_known: bool,
+}
+
+/// How long a process has not used a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unused {
+    pub time: Millis,
+    /// True if the process may not have used it for longer.
+    pub is_at_least: bool,
+}
+
+/// Formats the time as `1m18`, or as `1m18+` if it may be longer.
+impl Display for Unused {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", span_text(self.time), if self.is_at_least { "+" } else { "" })
+    }
+}
 
 impl LastBusy {
     pub fn push(&mut self, frame: &Frame) {
-        let mut times: HashMap<ProcessKey, Mono> = HashMap::new();
+        let mut times: HashMap<ProcessKey, LastUse> = HashMap::new();
         let listed = frame.gpus.iter().filter_map(|gpu| gpu.processes.value()).flatten();
         for process in listed {
             let key = process.key();
             // A process whose use is unknown may be busy.
-            let is_idle = process.sm.get().is_some_and(|sm| sm.0 <= 0.0);
-            let before = self.0.get(&key).copied().filter(|_| is_idle);
-            let time = before.unwrap_or(frame.mono);
-            times.entry(key).and_modify(|known| *known = time.max(*known)).or_insert(time);
+            let sm = process.sm.get().map(|sm| sm.0);
+            let before = self.0.get(&key).copied().filter(|_| sm.is_some_and(|sm| sm <= 0.0));
+            let now = LastUse { at: frame.mono, is_known: sm.is_some_and(|sm| sm > 0.0) };
+            let last = before.unwrap_or(now);
+            times.entry(key).and_modify(|known| *known = last.max(*known)).or_insert(last);
         }
         self.0 = times;
     }
 
     /// Returns how long the process has not used a GPU, as far as that is known.
-    pub fn unused(&self, process: ProcessKey, now: Mono) -> Option<Millis> {
-        Some(now.since(*self.0.get(&process)?))
+    pub fn unused(&self, process: ProcessKey, now: Mono) -> Option<Unused> {
+        let last = self.0.get(&process)?;
+        Some(Unused { time: now.since(last.at), is_at_least: !last.is_known })
     }
 
     /// Returns how long the process has not used a GPU, if that is more than a minute.
-    pub fn idle(&self, process: ProcessKey, now: Mono) -> Option<Millis> {
-        self.unused(process, now).filter(|time| *time >= MIN_IDLE)
+    pub fn idle(&self, process: ProcessKey, now: Mono) -> Option<Unused> {
+        self.unused(process, now).filter(|unused| unused.time >= MIN_IDLE)
     }
 
     pub fn clear(&mut self) {
@@ -61,14 +88,15 @@ mod tests {
         let mut idle_at = |minute: u64, on_gpus: [Reading<Percent>; 2]| {
             let mono = Mono(minute * 60_000);
             last_busy.push(&Frame { mono, gpus: on_gpus.map(on).into(), ..Frame::default() });
-            last_busy.idle(key, mono)
+            last_busy.idle(key, mono).map(|unused| unused.to_string())
         };
         let sm = |percent: f64| Reading::Value(Percent(percent));
         assert_eq!(idle_at(1, [sm(0.0), sm(0.0)]), None);
-        assert_eq!(idle_at(2, [sm(0.0), sm(0.0)]), Some(Millis(60_000)));
+        assert_eq!(idle_at(2, [sm(0.0), sm(0.0)]), Some("1m+".into()));
         assert_eq!(idle_at(7, [sm(0.0), sm(3.0)]), None);
+        assert_eq!(idle_at(9, [sm(0.0), sm(0.0)]), Some("2m".into()));
         assert_eq!(idle_at(13, [sm(0.0), Reading::default()]), None);
-        assert_eq!(idle_at(19, [sm(0.0), sm(0.0)]), Some(Millis(360_000)));
+        assert_eq!(idle_at(19, [sm(0.0), sm(0.0)]), Some("6m+".into()));
         assert_eq!(last_busy.idle(ProcessKey::new(1, 1), Mono(9_000_000)), None);
     }
 }

@@ -61,8 +61,8 @@ fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
             None if row.command().value().is_none() => {
                 Cell::new(row.why_no_command(), Emphasis::Dim)
             }
-            None if let Some(time) = row.unused_for() => {
-                Cell::new(format!("idle {}: {command}", span_text(time)), Emphasis::Dim)
+            None if let Some(unused) = row.unused_for() => {
+                Cell::new(format!("idle {unused}: {command}"), Emphasis::Dim)
             }
             None => Cell::text(command),
         },

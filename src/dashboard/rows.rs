@@ -18,6 +18,7 @@ use gputop_model::reported_pool::ReportedPool;
 use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks};
 
 use super::exited::ExitedProcess;
+use super::last_busy::Unused;
 use crate::dashboard::pools;
 use crate::dashboard::sizes::gib_down;
 use crate::dashboard::times::span_text;
@@ -57,7 +58,7 @@ pub struct ProcessRow {
     /// Change in VRAM over the last minute.
     growth: Option<Growth>,
     /// Time without use of a GPU, if it is long.
-    unused_for: Option<Millis>,
+    unused_for: Option<Unused>,
 }
 
 /// Identity of a process row across frames. The cursor uses it to follow the row.
@@ -296,12 +297,12 @@ impl ProcessRow {
         self.growth = growth;
     }
 
-    pub fn set_unused_for(&mut self, time: Option<Millis>) {
-        self.unused_for = time;
+    pub fn set_unused_for(&mut self, unused: Option<Unused>) {
+        self.unused_for = unused;
     }
 
-    /// Returns how long a process that holds more than a GiB has not used its GPU, if that is more than a few minutes.
-    pub fn unused_for(&self) -> Option<Millis> {
+    /// Returns how long a process that holds more than a GiB has not used its GPU, if that is more than a minute.
+    pub fn unused_for(&self) -> Option<Unused> {
         let holds_memory = self.vram().get().is_some_and(|vram| vram > Bytes::gib(1));
         self.unused_for.filter(|_| holds_memory && self.ended().is_none())
     }

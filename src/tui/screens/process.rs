@@ -506,7 +506,7 @@ fn concerns(rows: &[&ProcessRow]) -> Vec<String> {
     }
     let warning = || rows.iter().find_map(|row| row.warning()).map(|kind| kind.word().to_owned());
     let unused = || rows.iter().find_map(|row| row.unused_for());
-    let unused = || unused().map(|time| format!("has not used its GPU for {}", span_text(time)));
+    let unused = || unused().map(|unused| format!("has not used its GPU for {unused}"));
     warning().or_else(unused).into_iter().collect()
 }
 
