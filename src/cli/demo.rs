@@ -57,6 +57,7 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         reason,
         repeats: true,
         is_jumping: false,
+        is_reason_new: true,
         return_point: ReturnPoint::default(),
         position: Position { speed: 1.0, paused: guide != Guide::Keys, ..Position::default() },
     };

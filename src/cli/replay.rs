@@ -94,6 +94,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
         reason: None,
         repeats: false,
         is_jumping: false,
+        is_reason_new: false,
         return_point: ReturnPoint::default(),
         position: Position { speed: options.speed, paused: options.paused, ..Position::default() },
     }))

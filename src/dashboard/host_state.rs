@@ -319,7 +319,7 @@ impl HostState {
     /// Returns the early warnings for a pool, most severe first.
     /// Returns how long a process has not used a GPU, as far as that is known.
     pub(super) fn unused_for(&self, process: ProcessKey) -> Option<Millis> {
-        self.last_busy.unused(process, self.frame.mono)
+        Some(self.last_busy.unused(process, self.frame.mono)?.time)
     }
 
     pub fn pool_notes(&self, process: ProcessKey, ordinal: u32) -> Vec<Note> {

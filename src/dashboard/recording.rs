@@ -11,6 +11,8 @@ pub struct Recording {
     pub name: String,
     /// The reason why gputop plays the built-in recording without being asked to.
     pub reason: Option<String>,
+    /// True until the user presses a key. Until then, the status line shows the reason.
+    pub is_reason_new: bool,
     pub position: Position,
     pub return_point: ReturnPoint,
     /// True if playback starts again from the beginning after the recording ends.
@@ -52,6 +54,7 @@ mod tests {
             return_point: ReturnPoint::default(),
             repeats: false,
             is_jumping: false,
+            is_reason_new: false,
         };
         assert_eq!(recording.target_of_return(), None);
         recording.return_point.request();

@@ -198,6 +198,9 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
     if let Some(status) = link_status(app) {
         return status;
     }
+    if let Some(status) = reason_status(app, true) {
+        return status;
+    }
     // The incident of a lost GPU says more than that it is lost.
     let is_explained = |danger: &Danger| {
         unread.iter().any(|known| known.key.gpu.is_some() && known.key.gpu == danger.gpu)
@@ -226,9 +229,8 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
         (None, Some(incident)) => return Status::Incident(incident),
         (None, None) => {}
     }
-    if let Some(reason) = app.host.recording.as_ref().and_then(|r| r.reason.as_ref()) {
-        let text = format!("{reason} This is a recording. `gputop doctor` says more.");
-        return Status::Text(text, Role::Warn, None);
+    if let Some(status) = reason_status(app, false) {
+        return status;
     }
     if let Some(words) = unread_text(&app.host.frame) {
         let fix = first_fix(&app.host.frame).map_or_else(String::new, |fix| format!(": {fix}"));
@@ -253,6 +255,14 @@ pub fn status_action(
 /// Returns the action that opens an incident, or else the list of incidents.
 fn key_to(incident: &Arc<Incident>, explained: Option<&Arc<Incident>>) -> Action {
     if Some(incident) == explained { Action::Why } else { Action::Incidents }
+}
+
+/// Returns why a recording plays instead of this machine's GPUs, `only_new` if the user has not pressed a key since.
+fn reason_status<'a>(app: &App, only_new: bool) -> Option<Status<'a>> {
+    let recording = app.host.recording.as_ref().filter(|r| r.is_reason_new || !only_new)?;
+    let reason = recording.reason.as_ref()?;
+    let text = format!("{reason} This is a recording. `gputop doctor` says more.");
+    Some(Status::Text(text, Role::Warn, None))
 }
 
 fn link_status<'a>(app: &App) -> Option<Status<'a>> {

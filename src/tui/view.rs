@@ -149,6 +149,9 @@ impl View {
                 && on_cursor == app.host.processes.rows.first().map(ProcessRow::id),
             screen: self.top().def().id,
         };
+        if let Some(recording) = &mut app.host.recording {
+            recording.is_reason_new = false;
+        }
         if let Some(guide) = &mut app.ui.guide {
             guide.follow(&result);
         }

@@ -577,7 +577,7 @@ fn replay_refuses_unknown_speeds() {
 #[test]
 fn demo_plays_the_built_in_recording() {
     let terminal = Launch::gputop().args(["demo"]).size(40, 120).start();
-    terminal.wait_text("REPLAY demo 2:0");
+    terminal.wait_text("REPLAY demo 2:2");
     // It opens on two busy GPUs and an incident, with the key that explains it.
     terminal.wait_text("FRAGMENTED MEMORY");
     terminal.wait_text("d explain");

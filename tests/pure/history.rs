@@ -408,6 +408,7 @@ impl ReplayedApp {
             reason: None,
             repeats: false,
             is_jumping: false,
+            is_reason_new: false,
             return_point: ReturnPoint::default(),
             position,
         });

@@ -55,6 +55,7 @@ pub fn app_at(
         reason: None,
         repeats: false,
         is_jumping: false,
+        is_reason_new: false,
         return_point: ReturnPoint::default(),
         position,
     });
