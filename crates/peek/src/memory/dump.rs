@@ -277,6 +277,7 @@ mod tests {
                 map(100, "/b"),
                 map(200, "/home/ana/a"),
                 map(300, ""),
+                map(400, ""),
             ],
             ..Dump::default()
         };
@@ -289,7 +290,7 @@ mod tests {
         let dump = recorder.into_dump();
         let again = Dump::from_bytes(&dump.to_bytes().expect("packed")).expect("unpacked");
         assert_eq!(again, dump);
-        assert_eq!(again.maps, [map(0, "/a"), map(200, "/a")]);
+        assert_eq!(again.maps, [map(0, "/a"), map(200, "/a"), map(300, "")]);
         assert_eq!(up_to(&again, 12, 9), Ok(b"cdef".to_vec()));
         assert_eq!(up_to(&again, 10, 9), Ok(Vec::new()));
     }
