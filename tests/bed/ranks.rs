@@ -482,8 +482,12 @@ fn run_reports_a_stall_of_a_minute_once() {
     let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
     let is_line = |line: &String| line.starts_with("gputop: ");
     let line = lines.by_ref().find(is_line);
-    let expected = "gputop: rank 1 holds up 2 ranks for 60 s: it is in sleep (ranks.py:";
-    assert!(line.as_ref().is_some_and(|line| line.starts_with(expected)), "{line:?}");
+    let line = line.unwrap();
+    let said = line.strip_prefix("gputop: rank 1 holds up 2 ranks for ").unwrap_or_default();
+    let (seconds, rest) = said.split_once(" s: ").unwrap_or_default();
+    // A crowded machine delays the look at the ranks.
+    let is_minute = seconds.parse().is_ok_and(|seconds| (60..70).contains(&seconds));
+    assert!(is_minute && rest.starts_with("it is in sleep (ranks.py:"), "{line}");
     // The ranks exit at the end of their input.
     drop(run.stdin.take());
     assert_eq!(lines.find(is_line), None);

@@ -1,7 +1,7 @@
 """Public reports of slow training, each as a small program: reports.py NAME.
 
-The name says what the report found in the end. Each program trains until it is killed. `gputop why PID` is right if it
-names the cause in `EXPECTED`, or, where that is a line, shows that line as the first place.
+The name says what the report found in the end. Each program prints the cause that `gputop why PID` should name, with a
+word of the line or sentence that it should show, and trains until it is killed.
 """
 
 import os
@@ -18,7 +18,7 @@ EXPECTED = {
     "affinity": ("data_loader", "one core"),  # pytorch/pytorch#101850
     "threads": ("data_loader", "cores"),  # open-mmlab/mmdetection#6867
     "broadcast": ("other_rank", "broadcast"),  # Lightning-AI/pytorch-lightning#21487
-    "nvidia_smi": ("logging", "nvidia-smi"),  # Lightning-AI/pytorch-lightning#189
+    "nvidia_smi": ("child", "nvidia-smi"),  # Lightning-AI/pytorch-lightning#189
     "step_counter": ("waits_for_gpu", ".item()"),  # Lightning-AI/pytorch-lightning#19955
     "item": ("waits_for_gpu", ".item()"),  # konstmish/prodigy#38
     "reopened": ("data_loader", "workers"),  # visionml/pytracking#374
@@ -159,4 +159,5 @@ def graphs():
 
 
 if __name__ == "__main__":
+    print("expected:", *EXPECTED[sys.argv[1]], flush=True)
     globals()[sys.argv[1]]()
