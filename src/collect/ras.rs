@@ -1,4 +1,4 @@
-//! Asks NCCL's RAS subsystem about a job, in which it sees the ranks of all hosts.
+//! Asks NCCL's RAS subsystem about a job. It knows the ranks on all hosts.
 //!
 //! NCCL answers on a port of the loopback interface. A question wakes a thread in every process of the job, so it is asked
 //! only at the user's request. Jobs of one user share the port, and the kernel picks the one that answers: the question is
@@ -20,7 +20,7 @@ use super::process::setting_of;
 const DEFAULT_PORT: u16 = 28_028;
 /// Time between the two answers that are compared.
 const APART: Duration = Duration::from_secs(5);
-/// Maximum time for one answer. NCCL waits up to 10 s for ranks that do not answer.
+/// Maximum time until the right job has answered. NCCL waits up to 10 s for ranks that do not answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of questions until the right job answers.
@@ -29,7 +29,7 @@ const MAX_TRIES: u32 = 5;
 const MAX_ANSWER: u64 = 32 << 20;
 const QUESTION: &[u8] = b"CLIENT PROTOCOL 2\nTIMEOUT 5\nSET FORMAT json\nSTATUS\n";
 
-/// Asks twice, and compares the answers. Takes 5 s to about a minute.
+/// Asks twice, and compares the answers. Takes 5 s to 35 s.
 pub fn ask(proc_root: &Path, process: ProcessKey) -> Result<RasReport, Missing> {
     let job = Job::of(proc_root, process)?;
     let first = job.answer()?;
@@ -76,8 +76,9 @@ impl Job {
 
     /// Returns an answer about the job of the process.
     fn answer(&self) -> Result<RasAnswer, Missing> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         for _ in 0..MAX_TRIES {
-            let text = self.converse().map_err(|error| {
+            let text = self.converse(deadline).map_err(|error| {
                 let why = format!("NCCL does not answer at {}: {error}", self.address);
                 Missing::new(Reason::Unknown, why)
             })?;
@@ -90,8 +91,7 @@ impl Job {
         Err(Missing::new(Reason::Unknown, why))
     }
 
-    fn converse(&self) -> io::Result<Vec<u8>> {
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+    fn converse(&self, deadline: Instant) -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT)?;
         stream.set_write_timeout(Some(CONNECT_TIMEOUT))?;
         stream.write_all(QUESTION)?;

@@ -27,7 +27,7 @@ struct LastUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unused {
     pub time: Millis,
-    /// True if the process may not have used it for longer.
+    /// True if the time may be longer, because gputop has not seen the last use.
     pub is_at_least: bool,
 }
 

@@ -58,7 +58,7 @@ pub fn notes(jobs: &Jobs) -> Vec<String> {
     jobs.reports().iter().flat_map(of_job).collect()
 }
 
-/// Returns what NCCL answered about the ranks of all hosts, and whether each line names a difference. Empty if it was not
+/// Returns NCCL's answer about the ranks of all hosts, and whether each line names a difference. Empty if it was not
 /// asked.
 pub fn ras_lines(jobs: &Jobs) -> Vec<(String, bool)> {
     match jobs.ras() {
@@ -262,7 +262,7 @@ pub struct RankDocument<'a> {
     /// Which rank of each group is slow. `None` if that was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     slow: Option<Vec<GroupLateness<'a>>>,
-    /// What NCCL answered about the ranks of all hosts. `None` if it was not asked.
+    /// NCCL's answer about the ranks of all hosts. `None` if it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     ras: Option<Reading<RasReport>>,
 }

@@ -28,8 +28,7 @@ pub struct RasReport {
 }
 
 /// Ranks of a communicator that differ from its other ranks.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RasDifference {
     /// Number of ranks of the communicator.
     pub size: u32,
@@ -50,20 +49,19 @@ pub struct RasRank {
 }
 
 #[skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RasDifferenceKind {
-    /// The ranks have launched another number of collectives of a kind than the others. `usual` is the number of more than
-    /// half of the ranks, if there is one.
+    /// The ranks have launched a different number of these collectives than other ranks. `usual` is the number that more
+    /// than half of the ranks have launched, if there is one.
     Launched {
         operation: String,
         count: u64,
         usual: Option<u64>,
     },
-    /// NCCL's error code of the ranks.
+    /// The ranks report this error code of NCCL.
     Failed(i32),
     Unresponsive,
     /// NCCL has not heard of the ranks for a minute.
-    #[default]
     ConsideredDead,
 }

@@ -237,7 +237,7 @@ impl Screen for IncidentScreen {
             Action::Log => self.log(app),
             Action::Open => match self.time(app) {
                 Some(time) => Effect::GoTo(time),
-                None => Effect::Message("This incident is older than the data".into()),
+                None => Effect::Message("This incident is not in the charts".into()),
             },
             action => {
                 let count = self.lines_for(app, body).len();
