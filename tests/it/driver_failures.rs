@@ -172,12 +172,30 @@ fn a_lost_gpu_keeps_its_figures_and_the_time_since_it_was_lost() {
 }
 
 #[test]
+fn a_gpu_that_is_lost_between_two_calls_keeps_its_figures() {
+    let gpu = "[[gpu]]\nsm = 42\npower = 300000\n";
+    let figures = [("SM%", "42"), ("W", "300"), ("USED", "0.6")];
+    let fake = FakeNvml::new(gpu);
+    let terminal = dashboard(&fake).start();
+    wait_gpu(&terminal, "0", &figures);
+    // The memory is read before the power, and the process list after it.
+    fake.replace(&format!("{gpu}hang = [\"power\"]\n"));
+    wait_note(&terminal, "0", "no answer");
+    fake.replace(&format!("{gpu}errors = {{ \"*\" = \"gpu_is_lost\" }}\n"));
+    wait_note(&terminal, "0", "LOST");
+    wait_gpu(&terminal, "0", &figures);
+    fake.replace("[[gpu]]\nsm = 43\n");
+    wait_gpu(&terminal, "0", &[("SM%", "43"), ("NOTE", "")]);
+}
+
+#[test]
 fn missing_gpu_after_reload_keeps_its_place() {
     let gpu = |letter: &str, sm: u32| {
         format!("[[gpu]]\nuuid = \"GPU-{letter}\"\nserial = \"{letter}\"\nsm = {sm}\n")
     };
     let fake = FakeNvml::new(&(gpu("a", 10) + &gpu("b", 20)));
     let terminal = dashboard(&fake).start();
+    wait_gpu(&terminal, "0", &[("SM%", "10")]);
     wait_gpu(&terminal, "1", &[("SM%", "20")]);
     // The GPU that had index 1 now has index 0.
     fake.replace(&format!("[driver]\ngeneration = 1\n{}", gpu("b", 30)));

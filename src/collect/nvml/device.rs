@@ -162,6 +162,16 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     Ok(())
 }
 
+/// Fails if the GPU was lost after [`tick`] had read its memory, so that some of the values are missing.
+pub fn check_all_read(device: &Device<'_>, gpu: &Gpu) -> Result<(), NvmlError> {
+    let (sm, power) = (gpu.sm.why(), gpu.power.why());
+    let whys = [sm, power, gpu.temperature.why(), gpu.sm_clock.why(), gpu.processes.why()];
+    if whys.into_iter().flatten().any(|why| why.reason == Reason::Gone) {
+        memory(device)?;
+    }
+    Ok(())
+}
+
 fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
     match device.memory_info() {
         Ok(info) if info.total == 0 => Ok(Memory::shared_with_host()),

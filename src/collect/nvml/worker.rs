@@ -117,10 +117,13 @@ impl Worker {
             self.gpu.at = now_mono();
             self.gpu.health.state = HealthState::Answering;
             self.report()?;
+            // A copy, because a GPU that is lost between two calls must not lose the last figures.
+            let mut next = self.gpu.clone();
             // Read the rarely changing values after the report, so that slow calls do not delay the first frame.
-            reader.read_rare(&device, &mut self.gpu);
+            reader.read_rare(&device, &mut next);
             self.wait_for_tick()?;
-            reader.read(&nvml, &device, &mut self.gpu, self.focused)?;
+            reader.read(&nvml, &device, &mut next, self.focused)?;
+            self.gpu = next;
         }
     }
 
@@ -280,7 +283,7 @@ impl<'n> Reader<'n> {
         } else if self.traffic.due(now.0, false, focused) {
             gpu.traffic = Some(device::traffic(device, now, &mut self.counters));
         }
-        Ok(())
+        device::check_all_read(device, gpu)
     }
 
     /// Reads the groups of values that rarely or never change. The next report includes them.
