@@ -4,15 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gputop_model::process_group::{ProcessGroup, RankReading};
-use gputop_model::{Millis, Missing, Pid, PidNamespace, ProcessKey, Reading, Reason};
-use gputop_peek::clock::{Instants, now_mono};
+use gputop_model::{Millis, Missing, Pid, ProcessKey, Reading, Reason};
+use gputop_peek::clock::Instants;
 use gputop_peek::memory::live::Live;
 use gputop_peek::nccl::{Failure, ProcessGroups, has_watchdog};
 
 use super::check::Check;
 use crate::cli::settings::agent_options;
 use crate::collect::candidates::is_cuda_program;
-use crate::collect::process::ProcessTable;
 use crate::incident::with_timeout;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,13 +31,10 @@ pub fn check_ranks() -> Option<Check> {
     let options = agent_options(Millis(1_000));
     let start = Instant::now();
     let read = move || {
-        // The namespace matters only for the PIDs of the driver.
-        let files = options.container_files;
-        let mut table = ProcessTable::new(&options.proc_root, files, PidNamespace::Host);
         let pids = procfs::process::all_processes_with_root(&options.proc_root).into_iter();
         let pids = pids.flatten().filter_map(|process| process.ok()?.pid().try_into().ok());
         let pids = pids.take_while(|_| start.elapsed() < READ_TIMEOUT);
-        let ranks = pids.filter_map(|pid| read_rank(&options.proc_root, &mut table, Pid(pid)));
+        let ranks = pids.filter_map(|pid| read_rank(&options.proc_root, Pid(pid)));
         let (mut ranks, mut changing): (Vec<_>, Vec<_>) = ranks.take(MAX_RANKS).unzip();
         let end = READ_TIMEOUT.min(start.elapsed() + RETRY_TIMEOUT);
         while changing.iter().any(Option::is_some) && start.elapsed() < end {
@@ -74,26 +70,17 @@ fn check(ranks: &[Rank]) -> Option<Check> {
 
 /// Reads the process groups of a process, and returns them if another reading may show more. Returns `None` if it is not
 /// a rank.
-fn read_rank(
-    proc_root: &Path,
-    table: &mut ProcessTable,
-    pid: Pid,
-) -> Option<(Rank, Option<ProcessGroups<Live>>)> {
+fn read_rank(proc_root: &Path, pid: Pid) -> Option<(Rank, Option<ProcessGroups<Live>>)> {
     // Everyone can read the names of threads, but only some releases of PyTorch name them.
     let is_certain = has_watchdog(proc_root, pid);
-    let mut is_possible = || {
-        let has_rank = |table: &mut ProcessTable| {
-            table.describe(pid, now_mono()).is_ok_and(|process| process.rank.get().is_some())
-        };
-        is_cuda_program(proc_root, pid).unwrap_or(false) && has_rank(table)
-    };
-    if !is_certain && !is_possible() {
+    if !is_certain && !is_cuda_program(proc_root, pid).unwrap_or(false) {
         return None;
     }
     let (why, changing) =
         match ProcessGroups::open(proc_root, ProcessKey { pid, ..ProcessKey::default() }) {
             Ok(groups) => read_groups(groups),
             Err(Failure::Forked) => return None,
+            Err(Failure::NotNccl) if !is_certain => return None,
             Err(failure) => (Some(failure.missing()), None),
         };
     let is_rank = is_certain || why.as_ref().is_none_or(|why| why.reason != Reason::NotRead);
