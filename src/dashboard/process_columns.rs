@@ -15,7 +15,7 @@ use crate::dashboard::times::{clock_text, span_text};
 
 fn vram(row: &ProcessRow, _: &TimeZone) -> Cell {
     match (row.vram().get(), row.ended()) {
-        (Some(peak), Some(_)) => Cell::new(format!("^{}", gib(peak)), Emphasis::Dim),
+        (Some(peak), Some(_)) => Cell::new(gib(peak), Emphasis::Dim),
         (Some(vram), None) => Cell::text(gib(vram)),
         (None, _) => Cell::missing(),
     }
@@ -117,12 +117,10 @@ pub const GROWTH: &str = "GiB/min";
 
 /// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`. The heading states the unit.
 fn growth(row: &ProcessRow, _: &TimeZone) -> Cell {
-    let is_new = row.ended().is_none() && row.shown_age().is_some_and(|age| age.0 < 60_000);
     match row.growth_text() {
         Some(text) if text == "0.0" => Cell::new(text, Emphasis::Dim),
         Some(text) if row.fills_gpu_soon() => Cell::new(text, Emphasis::Warn),
-        None if is_new => Cell::new("new", Emphasis::Dim),
-        // Says what the `^` in the column before means.
+        // Says that the memory in the column before is not in use any more.
         None if row.ended().is_some() && row.vram().get().is_some() => {
             Cell::new("peak", Emphasis::Dim)
         }
@@ -155,7 +153,7 @@ columns! {
         "Owner of the process.";
     right "VRAM" 6 1, vram,
         Largest |row| SortKey::whole(row.vram().get().map(|v| v.0)),
-        "Device memory of the process in GiB, as reported by the driver; ^ marks the peak of an exited process.";
+        "Device memory of the process in GiB, as reported by the driver; the peak if the process has exited.";
     right GROWTH 7 4, growth,
         Largest |row| SortKey::number(row.growth()),
         "Growth of the peak VRAM: from the first ten seconds of the last minute to its last ten seconds; unknown for a new process.";

@@ -400,7 +400,7 @@ fn power_text(power: MilliWatts, cap: Option<MilliWatts>) -> String {
 /// Minimum width of a truncated incident title. Shorter titles are not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
-/// Draws an incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  +2 more d explain`. If the
+/// Draws an incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  i 2 more d explain`. If the
 /// explain key opens another incident, `explained`, shows the key of the list. Above the page of an incident, says that this
 /// is another one.
 pub fn incident(
@@ -422,8 +422,9 @@ pub fn incident(
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = unread.saturating_sub(1);
     let right = if others > 0 && margin > 0 {
-        let others = format!(" +{others} more");
-        put_right(buffer, x, right, area.y, &others, theme.style(Role::Dim))
+        let list = app.ui.keymap.label(Action::Incidents);
+        let others = format!(" {list} {others} more");
+        put_right(buffer, x, right, area.y, &others, theme.style(Role::Key))
     } else {
         right
     };

@@ -210,7 +210,10 @@ impl View {
                 while self.stack.len() > 1 && of_incidents.contains(&self.top().def().id) {
                     self.stack.pop();
                 }
-                go_to(app, time).into_iter().for_each(|request| self.requests.push(request));
+                if let Some(request) = go_to(app, time) {
+                    // The moment of an incident is to be looked at, and would be over in a second.
+                    self.requests.extend([request, Request::Play(Play::Pause(true))]);
+                }
             }
             Effect::Fold(title) => app.host.processes.fold(&title),
             Effect::Message(text) => app.ui.message = Some(text),

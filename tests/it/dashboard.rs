@@ -96,8 +96,7 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
     }
     drop(process);
     fake.replace("[[gpu]]");
-    terminal
-        .wait_for(|s| shows(s, pid, &[("VRAM", "^21.5")]), "the peak of the process that ended");
+    terminal.wait_for(|s| shows(s, pid, &[("VRAM", "21.5")]), "the peak of the process that ended");
     let row = screen_tables::process(&terminal.screen(), pid).unwrap();
     let command = row.cell("COMMAND");
     let clock = command

@@ -618,7 +618,8 @@ fn enter_on_an_incident_goes_to_its_time_and_0_returns() {
     assert!(played.desk.text(120, 40).contains("Enter go to its time"));
     played.press(KeyCode::Enter);
     let after = Mono(end.0 - 55_000);
-    played.wait("five seconds after", |app| app.host.frame.mono == after);
+    let is_paused = |app: &App| app.host.recording.as_ref().is_some_and(|r| r.position.paused);
+    played.wait("five seconds after, paused", |app| app.host.frame.mono == after && is_paused(app));
     let returns = |app: &App| app.host.recording.as_ref()?.return_time();
     played.wait("a time to return to", |app| returns(app) == Some(end));
     played.send("0");

@@ -54,7 +54,6 @@ pub const DEF: ScreenDef = ScreenDef {
         ("driver", "VRAM that the driver reserves for itself (NVML: reserved)."),
         ("alloc", "Live tensors of processes with a readable allocator."),
         ("idle", "Memory cached by readable allocators but not in tensors."),
-        ("^", "Peak VRAM of a process that has exited."),
         ("USED", "All memory that is not free, including memory reserved by the driver."),
         (
             "no answer",

@@ -62,6 +62,7 @@ impl ListRow for RankLine {
         Action::Open,
         Action::SlowRank,
         Action::Ras,
+        Action::Slow,
         Action::Stack,
         Action::Log,
         Action::Filter,
