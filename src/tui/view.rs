@@ -1,21 +1,24 @@
 //! The stack of screens with the overlay. Handles keys and the mouse, requests data from the source, and draws
 //! everything.
 
+mod mouse;
+mod playback;
+mod requests;
+
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop_model::document::{Document, EndedProcess, Shown};
 use gputop_model::gpu::HealthState;
-use gputop_model::holders::READING_INTERVAL;
 use gputop_model::incident::Incident;
-use gputop_model::phases::PhaseRequest;
 use gputop_model::process::ProcessKey;
 use gputop_model::protocol::{Play, Request};
 use gputop_model::signal::Signal;
-use gputop_model::units::{GpuUuid, Millis, Mono};
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use ratatui::layout::Rect;
 
+use self::playback::{go_to, go_to_now, jump, pause, set_speed, zoom};
+use self::requests::ScreenRequests;
 use super::action::{Action, Scope};
 use super::app::App;
 use super::guide::KeyResult;
@@ -23,7 +26,7 @@ use super::help::Help;
 use super::menu::{Menu, sort_by, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
-use super::screen::{Effect, Hit, Screen, is_small};
+use super::screen::{Effect, Screen, is_small};
 use super::screens::holders::HoldersScreen;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
@@ -43,10 +46,8 @@ use crate::dashboard::emphasis::Emphasis;
 use crate::dashboard::filter::Filter;
 use crate::dashboard::groups::Grouping;
 use crate::dashboard::incidents::{ListedIncident, news};
-use crate::dashboard::process_columns::PROCESS_COLUMNS;
 use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::time_window::ScrollDirection;
-use crate::dashboard::why::WINDOW;
 use crate::tui::widgets::area::{split_bottom, split_top};
 
 /// The lines around a screen and its body.
@@ -61,19 +62,9 @@ struct Parts {
 pub struct View {
     stack: Vec<Box<dyn Screen>>,
     overlay: Option<Overlay>,
-    focus: Option<GpuUuid>,
     /// The area that was most recently drawn.
     area: Rect,
-    /// The requested map, and the sequence number of the frame for which it was requested.
-    map: (Option<(ProcessKey, u32)>, u64),
-    /// The process whose memory holders were requested, and the time of the request.
-    holders: (Option<ProcessKey>, Mono),
-    /// The process whose samples were requested, and the time of the request.
-    sampled: (Option<ProcessKey>, Mono),
-    /// True if arrivals at collectives are counted, and the sequence number of the frame for which that was requested.
-    arrivals: (bool, u64),
-    /// End of the time range of the latest request for a recording's history.
-    past: Option<Mono>,
+    screen_requests: ScreenRequests,
     /// Requests to the source since the last call to [`Self::follow`].
     requests: Vec<Request>,
 }
@@ -101,13 +92,8 @@ impl View {
         Self {
             stack: vec![screen],
             overlay: None,
-            focus: None,
             area: Rect::default(),
-            map: (None, 0),
-            holders: (None, Mono(0)),
-            sampled: (None, Mono(0)),
-            arrivals: (false, 0),
-            past: None,
+            screen_requests: ScreenRequests::default(),
             requests: Vec::new(),
         }
     }
@@ -612,106 +598,19 @@ impl View {
             screen.follow(app);
             requests.extend(screen.next_request(app));
         }
-        let focus = self.top().focus();
-        if focus != self.focus {
-            self.focus.clone_from(&focus);
-            requests.push(Request::Focus(focus));
-        }
-        requests.extend(self.wanted_map(app));
-        requests.extend(self.wanted_holders(app));
-        requests.extend(self.wanted_samples(app));
-        requests.extend(self.wanted_arrivals(app));
-        requests.extend(self.wanted_past(app));
+        let map = self.shown_map(app);
+        requests.extend(self.screen_requests.follow(&self.stack, map, app));
         requests
     }
 
-    /// Returns requests that cancel this view's pending work when another host is shown. [`Self::follow`] repeats the
-    /// cancelled requests later.
+    /// Returns requests that cancel this view's pending work when another host is shown.
     pub fn leave(&mut self) -> Vec<Request> {
-        let mut requests = Vec::new();
-        if self.focus.take().is_some() {
-            requests.push(Request::Focus(None));
-        }
-        if self.map.0.take().is_some() {
-            requests.push(Request::Map(None));
-        }
-        if self.holders.0.take().is_some() {
-            requests.push(Request::Holders(None));
-        }
-        if self.sampled.0.take().is_some() {
-            requests.push(Request::Phases(None));
-        }
-        if std::mem::take(&mut self.arrivals.0) {
-            requests.push(Request::Arrivals(false));
-        }
-        requests
+        self.screen_requests.cancel()
     }
 
     /// Returns the pool whose map is on the screen.
     fn shown_map(&self, app: &App) -> Option<(ProcessKey, u32)> {
         self.top().map(app, self.body(app, self.area))
-    }
-
-    /// Returns the map request for the screen on top. The request is repeated with every frame, and sent immediately
-    /// when a different pool is shown.
-    fn wanted_map(&mut self, app: &App) -> Option<Request> {
-        let wanted = (self.shown_map(app), app.host.frame.seq);
-        let has_new_frame = wanted.0.is_some() && wanted.1 != self.map.1;
-        let is_needed = has_new_frame || wanted.0 != self.map.0;
-        self.map = wanted;
-        is_needed.then_some(Request::Map(wanted.0))
-    }
-
-    /// Requests a holder reading when a holder screen opens, and again after [`READING_INTERVAL`]. Cancels the request
-    /// when the last holder screen closes. A recording sends its readings without a request.
-    fn wanted_holders(&mut self, app: &App) -> Option<Request> {
-        if app.host.recording.is_some() {
-            return None;
-        }
-        let wanted = self.stack.iter().rev().find_map(|screen| screen.holders());
-        let now = app.host.frame.mono;
-        let (requested, at) = self.holders;
-        let is_due = wanted.is_some() && now.since(at) >= READING_INTERVAL;
-        if wanted == requested && !is_due {
-            return None;
-        }
-        self.holders = (wanted, now);
-        Some(Request::Holders(wanted))
-    }
-
-    /// Requests samples of the process whose screen asks for them, and again if none arrive, because the source may have
-    /// been restarted.
-    fn wanted_samples(&mut self, app: &App) -> Option<Request> {
-        if app.host.recording.is_some() {
-            return None;
-        }
-        let wanted = self.stack.iter().rev().find_map(|screen| screen.sampled());
-        let now = app.host.frame.mono;
-        let (requested, at) = self.sampled;
-        let is_due = now.since(at) >= RESEND_INTERVAL;
-        let is_lost = is_due && wanted.is_some_and(|process| app.host.awaits_samples(process));
-        if wanted == requested && !is_lost {
-            return None;
-        }
-        self.sampled = (wanted, now);
-        let request = |process| PhaseRequest { process, window: WINDOW };
-        Some(Request::Phases(wanted.map(request)))
-    }
-
-    /// Requests that arrivals are counted while the screen on top asks for it. The request is repeated with every frame,
-    /// because the source may have been restarted.
-    fn wanted_arrivals(&mut self, app: &App) -> Option<Request> {
-        let wanted = (self.top().counts_arrivals(), app.host.frame.seq);
-        let before = std::mem::replace(&mut self.arrivals, wanted);
-        let is_needed = wanted.0 != before.0 || (wanted.0 && wanted.1 != before.1);
-        is_needed.then_some(Request::Arrivals(wanted.0))
-    }
-
-    /// Requests the recorded history needed by the charts. Each part is requested only once.
-    fn wanted_past(&mut self, app: &App) -> Option<Request> {
-        let wanted = app.host.missing_before();
-        let is_new = wanted != std::mem::replace(&mut self.past, wanted);
-        wanted.filter(|_| is_new).map(|before| Request::Play(Play::Past(before)))
     }
 
     /// Returns true if the screens show a host, and not a file.
@@ -780,98 +679,6 @@ impl View {
         self.stack.len() == 1 && app.host.name.is_none()
     }
 
-    /// Handles the mouse. A click selects a row, and a click on the selected row opens it. A click on a heading sorts,
-    /// a click on a footer key triggers it, and a click in a chart goes to that time. The wheel scrolls; over a chart it
-    /// scrolls through time.
-    pub fn mouse(
-        &mut self,
-        mouse: MouseEvent,
-        area: Rect,
-        app: &mut App,
-    ) -> (Effect, Vec<Request>) {
-        let position = Position::new(mouse.column, mouse.row);
-        let action = match mouse.kind {
-            MouseEventKind::ScrollUp if self.is_on_chart(position, area, app) => {
-                Some(Action::ScrollBack)
-            }
-            MouseEventKind::ScrollDown if self.is_on_chart(position, area, app) => {
-                Some(Action::ScrollForward)
-            }
-            MouseEventKind::ScrollUp => Some(Action::Up),
-            MouseEventKind::ScrollDown => Some(Action::Down),
-            MouseEventKind::Down(MouseButton::Left) => {
-                let action = self.click(position, area, app);
-                app.ui.message = None;
-                action
-            }
-            _ => None,
-        };
-        let effect = action.map_or(Effect::Done, |action| self.act(action, app));
-        (effect, self.follow(app))
-    }
-
-    fn is_on_chart(&self, position: Position, area: Rect, app: &App) -> bool {
-        if self.overlay.is_some() {
-            return false;
-        }
-        self.plot_at(position, area, app).is_some()
-    }
-
-    /// Returns the chart at a position, including the axis below it.
-    fn plot_at(&self, position: Position, area: Rect, app: &App) -> Option<Rect> {
-        let mut plots = self.top().plots(app, self.body(app, area)).into_iter();
-        plots.find(|plot| Rect { height: plot.height + 1, ..*plot }.contains(position))
-    }
-
-    /// Goes to the time of a column in a chart.
-    fn go_to_column(&mut self, plot: Rect, column: u16, app: &mut App) {
-        let axis = app.host.time_axis(self.top().exited_at(app));
-        let time = axis.time(column - plot.x, plot.width);
-        go_to(app, time).into_iter().for_each(|request| self.requests.push(request));
-    }
-
-    /// Handles a click. Returns an additional action to perform, if any.
-    fn click(&mut self, position: Position, area: Rect, app: &mut App) -> Option<Action> {
-        if let Some(overlay) = &mut self.overlay {
-            return overlay.click(position, area, app);
-        }
-        let body = self.body(app, area);
-        if !is_small(area) && position.y + 1 == area.bottom() {
-            let (hints, _) = chrome::hints(app, self.top(), self.is_first(app), area);
-            let hit = hints.iter().find(|hint| hint.columns.contains(&position.x));
-            return hit.map(|hint| hint.action);
-        }
-        if self.parts(app, area).status.contains(position) {
-            let incident = || news(self.unread(app)).cloned().map_or(Effect::Done, Effect::Explain);
-            let effect = match chrome::status_action(
-                app,
-                &self.unread(app),
-                self.incident_to_explain(app),
-                self.top(),
-            ) {
-                Some(Action::Ranks) => self.open_ranks(app),
-                _ => incident(),
-            };
-            self.perform(effect, app);
-            return None;
-        }
-        if let Some(plot) = self.plot_at(position, area, app) {
-            self.go_to_column(plot, position.x, app);
-            return None;
-        }
-        match self.stack.last_mut()?.click(app, position, body) {
-            Hit::SameRow => return Some(Action::Open),
-            Hit::Column(column) if app.host.processes.sort == Some(column) => {
-                return Some(Action::Invert);
-            }
-            Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
-                app.host.processes.set_sort(Some(column), false);
-            }
-            Hit::Column(_) | Hit::Row | Hit::Nothing => {}
-        }
-        None
-    }
-
     pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if area.width == 0 || area.height == 0 {
             return;
@@ -897,45 +704,8 @@ impl View {
     }
 }
 
-/// Time after which samples are requested again if none have arrived.
-const RESEND_INTERVAL: Millis = Millis(5_000);
 /// Message shown if an action requires a process but none is selected.
 const NO_PROCESS: &str = "no process under the cursor";
-
-fn play(play: Play) -> Effect {
-    Effect::Request(Request::Play(play))
-}
-
-/// Moves the playback position of a recording.
-fn jump(app: &mut App, target: Play) -> Effect {
-    note_jump(app, target);
-    play(target)
-}
-
-/// Notes where the playback is. After a move back or to the end, the user can return there.
-fn note_jump(app: &mut App, target: Play) {
-    if let Some(recording) = &mut app.host.recording {
-        let position = recording.position;
-        match target {
-            Play::Skip(0..) | Play::Step(_) => {}
-            Play::End if position.at_end => {}
-            Play::End => recording.return_point.request(),
-            // Playback cannot go back from the start.
-            _ if position.now == position.start => {}
-            _ => recording.return_point.request(),
-        }
-    }
-}
-
-/// Goes to a time in the charts, or in a recording. Returns the request that moves the recording.
-fn go_to(app: &mut App, time: Mono) -> Option<Request> {
-    if app.host.recording.is_none() {
-        app.host.scroll_to(time);
-        return None;
-    }
-    note_jump(app, Play::To(time));
-    Some(Request::Play(Play::To(time)))
-}
 
 fn wake(app: &App) -> Effect {
     let mut gpus = app.host.frame.gpus.iter();
@@ -946,12 +716,6 @@ fn wake(app: &App) -> Effect {
     } else {
         Effect::Message("No GPU is asleep".into())
     }
-}
-
-/// Multiplies a recording's playback speed.
-fn set_speed(app: &App, factor: f32) -> Effect {
-    let speed = app.host.recording.as_ref().map_or(1.0, |r| r.position.speed);
-    play(Play::Speed((speed * factor).clamp(0.125, 64.0)))
 }
 
 fn cycle_sort(app: &mut App, step: isize) -> Effect {
@@ -980,34 +744,7 @@ fn toggle_density(app: &mut App) -> Effect {
     Effect::Done
 }
 
-fn pause(app: &mut App) -> Effect {
-    match &app.host.recording {
-        Some(recording) => return play(Play::Pause(!recording.position.paused)),
-        None => app.host.set_paused(!app.host.paused),
-    }
-    Effect::Done
-}
-
-/// Returns scrolled charts and a paused display to now. Returns a recording to the time before the user went back, or
-/// else to its start.
-fn go_to_now(app: &mut App) -> Effect {
-    if let Some(recording) = &app.host.recording {
-        return match recording.target_of_return() {
-            Some(time) => play(Play::To(time)),
-            None => jump(app, Play::Start),
-        };
-    }
-    app.host.to_now();
-    app.host.set_paused(false);
-    Effect::Done
-}
-
 fn untag(app: &mut App) -> Effect {
     app.host.processes.tags.clear();
-    Effect::Done
-}
-
-fn zoom(app: &mut App, step: isize) -> Effect {
-    app.host.time_window.zoom_by(step, app.host.now());
     Effect::Done
 }
