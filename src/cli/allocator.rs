@@ -565,10 +565,10 @@ fn size_or_reason(size: &Reading<Bytes>) -> String {
 
 fn write_device(text: &mut String, device: &DeviceDocument) {
     let stats = &device.stats;
-    let idle = stats.reserved_bytes.all.current - stats.allocated_bytes.all.current;
+    let cached = stats.reserved_bytes.all.current - stats.allocated_bytes.all.current;
     let _ = writeln!(text, "\ndevice {}", device.ordinal);
     write_line(text, "allocated", stats.allocated_bytes.all);
-    write_bytes(text, "idle", idle);
+    write_bytes(text, "cached", cached);
     write_line(text, "  inactive split", stats.inactive_split_bytes.all);
     write_line(text, "reserved", stats.reserved_bytes.all);
     write_line(text, "active", stats.active_bytes.all);

@@ -22,6 +22,8 @@ pub struct Danger {
     pub gpu: Option<GpuUuid>,
     /// A sentence without a period.
     pub text: String,
+    /// What may follow the sentence where there is room.
+    pub detail: String,
     pub emphasis: Emphasis,
     /// True unless there is time to look at an incident first.
     pub is_imminent: bool,
@@ -33,7 +35,7 @@ pub fn dangers(host: &HostState) -> Vec<Danger> {
     let gpus = &host.frame.gpus;
     let failed = |gpu: &Gpu, text: Option<String>| {
         let (gpu, text, emphasis) = (Some(gpu.uuid.clone()), text?, Emphasis::Bad);
-        Some(Danger { gpu, text, emphasis, is_imminent: true })
+        Some(Danger { gpu, text, detail: String::new(), emphasis, is_imminent: true })
     };
     let lost = gpus.iter().filter_map(|gpu| failed(gpu, lost(gpu, host)));
     let silent = gpus.iter().filter_map(|gpu| failed(gpu, silent(gpu, host)));
@@ -56,6 +58,7 @@ fn troubled(host: &HostState) -> impl Iterator<Item = Danger> {
         (note.emphasis == Emphasis::Bad).then(|| Danger {
             gpu: Some(gpu.uuid.clone()),
             text: format!("GPU {}: {}", gpu.index, note.text),
+            detail: String::new(),
             emphasis: Emphasis::Bad,
             is_imminent: false,
         })
@@ -70,6 +73,7 @@ fn ranks(host: &HostState) -> Vec<Danger> {
     let danger = |verdict: &Verdict| Danger {
         gpu: None,
         text: verdict.to_string(),
+        detail: String::new(),
         emphasis: Emphasis::Warn,
         is_imminent: true,
     };
@@ -84,6 +88,7 @@ fn starved(host: &HostState) -> impl Iterator<Item = Danger> {
         answer.cause.needs_person().then(|| Danger {
             gpu: Some(gpu.uuid.clone()),
             text: format!("GPU {}: PID {}: {sentence}", gpu.index, process.pid),
+            detail: String::new(),
             emphasis: Emphasis::Warn,
             is_imminent: false,
         })
@@ -113,15 +118,11 @@ fn silent(gpu: &Gpu, host: &HostState) -> Option<String> {
 /// Returns the time until the memory is full, if that is soon.
 fn full(gpu: &Gpu, host: &HostState) -> Option<(Millis, Danger)> {
     let (time, fastest) = full_soon(&host.processes.all_rows, gpu)?;
-    let text = format!(
-        "GPU {} full in ~{}: {} {} grows by {} GiB/min",
-        gpu.index,
-        span_text(time),
-        fastest.program(),
-        fastest.pid(),
-        fastest.growth_text()?.trim_start_matches('+'),
-    );
+    let text = format!("GPU {} full in ~{}: {}", gpu.index, span_text(time), fastest.program());
+    let growth = fastest.growth_text()?;
+    let growth = growth.trim_start_matches('+');
+    let detail = format!(" {} grows by {growth} GiB/min", fastest.pid());
     let is_imminent = time < IMMINENT;
     let gpu = Some(gpu.uuid.clone());
-    Some((time, Danger { gpu, text, emphasis: Emphasis::Warn, is_imminent }))
+    Some((time, Danger { gpu, text, detail, emphasis: Emphasis::Warn, is_imminent }))
 }

@@ -411,7 +411,7 @@ const NOTE_COLUMN: Column<GpuRow> = Column::left(
     17,
     3,
     note,
-    "Most urgent message: lost, not responding, ECC errors, throttling, reduced PCIe width.",
+    "Most urgent first: lost, not responding, ECC errors, full soon, a rank that waits or holds up others, why the GPU is idle, throttling, PCIe.",
 );
 
 /// Splits the memory of a MIG instance into used and free only, because an instance has no process list.

@@ -116,7 +116,7 @@ struct Sums {
     is_vram_partial: bool,
     allocated: Option<Bytes>,
     reserved: Option<Bytes>,
-    idle: Option<Bytes>,
+    cached: Option<Bytes>,
     retries: Option<u64>,
     ooms: Option<u64>,
     /// SM use of all GPUs together, in percent of one GPU.
@@ -163,7 +163,7 @@ impl Sums {
         let sizes = [
             (&mut self.allocated, row.allocated()),
             (&mut self.reserved, row.reserved()),
-            (&mut self.idle, row.idle()),
+            (&mut self.cached, row.cached()),
         ];
         for (sum, size) in sizes {
             size.into_iter().for_each(|size| add(sum, size));
@@ -212,7 +212,7 @@ impl Group {
             }
             "ALLOC" => size(sums.allocated),
             "RESV" => size(sums.reserved),
-            "IDLE" => size(sums.idle),
+            "CACHED" => size(sums.cached),
             "RETRY" => sums.retries.map(|n| n.to_string()),
             "OOM" => sums.ooms.map(|n| n.to_string()),
             "SM%" => sums.sm.map(|sm| format!("{sm:.0}")),
@@ -224,17 +224,18 @@ impl Group {
         Cell::new(text.unwrap_or_default(), Emphasis::Title)
     }
 
-    /// Returns the label of a group line: `- user ana (3)`, `- user ana (1, 3 exited)`, or `- user ana (3), 24.6 GiB idle` if
+    /// Returns the label of a group line: `- user ana (3)`, `- user ana (1, 3 exited)`, or `- user ana (3), 24.6 GiB cached` if
     /// its allocators cache more than a GiB.
     pub fn words(&self) -> String {
         let mark = if self.folded { '+' } else { '-' };
-        let idle = self.sums.idle.filter(|idle| *idle > Bytes::gib(1));
-        let idle = idle.map_or_else(String::new, |idle| format!(", {} GiB idle", gib(idle)));
+        let cached = self.sums.cached.filter(|cached| *cached > Bytes::gib(1));
+        let cached =
+            cached.map_or_else(String::new, |cached| format!(", {} GiB cached", gib(cached)));
         let exited = match self.sums.exited {
             0 => String::new(),
             exited => format!(", {exited} exited"),
         };
-        format!("{mark} {} ({}{exited}){idle}", self.title, self.sums.processes)
+        format!("{mark} {} ({}{exited}){cached}", self.title, self.sums.processes)
     }
 }
 

@@ -7,7 +7,7 @@ use gputop_model::gpu::Gpu;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryPart {
     Allocated,
-    Idle,
+    Cached,
     Other,
     /// Processes with an unreadable allocator, in a bar that also shows pools.
     Unreadable,
@@ -32,7 +32,7 @@ const COUNT: usize = 7;
 pub fn parts(pooled: bool) -> [MemoryPart; COUNT] {
     [
         MemoryPart::Allocated,
-        MemoryPart::Idle,
+        MemoryPart::Cached,
         MemoryPart::Other,
         if pooled { MemoryPart::Unreadable } else { MemoryPart::Processes },
         MemoryPart::Unattributed,
@@ -45,7 +45,7 @@ pub fn parts(pooled: bool) -> [MemoryPart; COUNT] {
 pub fn amounts(split: &Accounting) -> [u64; COUNT] {
     [
         split.allocated.0,
-        split.idle.0,
+        split.cached.0,
         split.other.0,
         split.processes.0,
         split.unattributed.0,
@@ -56,7 +56,7 @@ pub fn amounts(split: &Accounting) -> [u64; COUNT] {
 
 /// Returns true if the memory of at least one process on the GPU can be split into pool memory and other memory.
 pub fn has_pools(split: &Accounting) -> bool {
-    split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
+    split.allocated.0 > 0 || split.cached.0 > 0 || split.other.0 > 0
 }
 
 /// Returns the number of cells for each part, by the largest remainder method. A part that fills at least an eighth of

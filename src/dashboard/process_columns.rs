@@ -1,6 +1,8 @@
 //! The columns of the process table, in screen order. A narrow screen hides the columns with the highest priority
 //! numbers first.
 
+use std::borrow::Cow;
+
 use gputop_allocator::fits::stuck;
 use gputop_model::pool::PoolStats;
 use gputop_model::process::{Process, RunState};
@@ -36,9 +38,23 @@ fn rss(row: &ProcessRow, _: &TimeZone) -> Cell {
 /// Stands for an unknown command line, also beside other words.
 const UNKNOWN: &str = "–";
 
+/// Adds the name of a framework other than PyTorch, whose pools follow other rules: `serve.py (JAX) --port 80`.
+fn with_framework<'a>(row: &ProcessRow, command: &'a str) -> Cow<'a, str> {
+    match row.reported_pools().next() {
+        Some(pool) if row.pool().is_none() => {
+            let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+            let text = format!("{program} ({}) {arguments}", pool.framework.words());
+            Cow::Owned(text.trim_end().to_owned())
+        }
+        _ => Cow::Borrowed(command),
+    }
+}
+
 fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
     let command = row.command();
     let command = command.value().map_or(UNKNOWN, String::as_str);
+    let command = with_framework(row, command);
+    let command = command.as_ref();
     if let Some(ended) = row.ended() {
         let when = clock_text(ended.time, zone, "%H:%M");
         // Omit the word `exited` to save space if the cause is known, because the cause implies that the process
@@ -47,7 +63,8 @@ fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
         // Name the program first, and the cause before the arguments, which do not fit on a narrow screen.
         let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
         let text = format!("{program} ({cause} {when}) {arguments}");
-        return Cell::new(text.trim_end(), Emphasis::Warn);
+        let emphasis = if ended.cause().is_some() { Emphasis::Warn } else { Emphasis::Dim };
+        return Cell::new(text.trim_end(), emphasis);
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie: {command}"), Emphasis::Bad),
@@ -163,8 +180,8 @@ columns! {
     right "RESV" 5 3, |row, _| size(row.reserved()),
         Largest |row| size_key(row.reserved()),
         "Memory that the allocator has reserved from the driver, in GiB: tensors and cache.";
-    right "IDLE" 5 14, |row, _| size(row.idle()),
-        Largest |row| size_key(row.idle()),
+    right "CACHED" 6 14, |row, _| size(row.cached()),
+        Largest |row| size_key(row.cached()),
         "Memory cached by the allocator but not in use by tensors, in GiB.";
     right "STUCK" 5 7, |row, _| size(row.pool().and_then(|pool| stuck(&pool.stats))),
         Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),

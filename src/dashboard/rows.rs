@@ -271,8 +271,8 @@ impl ProcessRow {
     }
 
     /// Returns the memory that the process's allocators have reserved but do not use.
-    pub fn idle(&self) -> Option<Bytes> {
-        self.sum(PoolStats::idle, |pool| pool.idle().get())
+    pub fn cached(&self) -> Option<Bytes> {
+        self.sum(PoolStats::cached, |pool| pool.cached().get())
     }
 
     fn sum(

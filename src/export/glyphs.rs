@@ -26,7 +26,7 @@ glyphs! {
     driver: &'static str = "▁", "%";
     free: &'static str = "·", ".";
     allocated: &'static str = "█", "#";
-    idle: &'static str = "▓", "=";
+    cached: &'static str = "▓", "=";
     active: &'static str = "▞", "a";
     /// Memory that is neither in tensors nor cached for them.
     other: &'static str = "▒", "+";
@@ -67,7 +67,7 @@ impl Glyphs {
     pub fn memory_part(&self, part: MemoryPart) -> &'static str {
         match part {
             MemoryPart::Allocated | MemoryPart::Processes => self.allocated,
-            MemoryPart::Idle => self.idle,
+            MemoryPart::Cached => self.cached,
             MemoryPart::Free => self.free,
             MemoryPart::Other
             | MemoryPart::Unreadable
@@ -101,7 +101,7 @@ mod tests {
         for glyphs in [UNICODE, ASCII] {
             let mut shapes = vec![
                 glyphs.allocated,
-                glyphs.idle,
+                glyphs.cached,
                 glyphs.active,
                 glyphs.other,
                 glyphs.whole,

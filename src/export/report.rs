@@ -62,7 +62,7 @@ fn process_text(row: &ProcessRow, zone: &TimeZone) -> Vec<String> {
     let size = |name: &str, size: Option<Bytes>| size.map(|size| format!("{name} {size}"));
     words.extend(size("VRAM", row.vram().get()));
     words.extend(size("allocated", row.allocated()));
-    words.extend(size("idle", row.idle()));
+    words.extend(size("cached", row.cached()));
     words.extend(size("largest request that fits", row.fits()));
     words.extend(row.warning().map(|warning| format!("warning: {}", warning.word())));
     words

@@ -87,7 +87,7 @@ impl Device {
         let _ = writeln!(
             text,
             "\n{:>10} {:>11} {:>10} {:>10} {:>7} {:>7}  SETTING",
-            "RESERVED", "= ALLOCATED", "+ IDLE", "FITS", "RETRIES", "OOM AT"
+            "RESERVED", "= ALLOCATED", "+ CACHED", "FITS", "RETRIES", "OOM AT"
         );
         for played in &self.settings {
             let _ = writeln!(text, "{}", played.row(self.want));
@@ -184,7 +184,7 @@ impl Played {
             "{:>10} {:>11} {:>10} {:>10} {:>7} {:>7}  {}",
             outlook.peak_reserved.to_string(),
             outlook.allocated_at_peak().to_string(),
-            outlook.idle_at_peak.to_string(),
+            outlook.cached_at_peak.to_string(),
             or_dash(fits.map(|fits| fits.to_string())),
             outlook.num_alloc_retries,
             or_dash(outlook.oom.map(|oom| oom.operation.to_string())),

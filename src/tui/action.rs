@@ -82,8 +82,8 @@ actions! {
     Last: Screens, "last", ["G", "end"], "go to end", "Go to the last row";
     Open: Screens, "open", ["enter"], "open", "Open the GPU, process, incident, host or stack under the cursor";
     Back: Screens, "back", ["esc"], "back", "Go back; on the first screen, clear the filter, then ungroup the processes";
-    Memory: Screens, "memory", ["M"], "memory", "Show the allocator of the process under the cursor";
-    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, and what is leaking; press again to refresh";
+    Memory: Screens, "memory", ["M"], "allocator", "Show the allocator of the process under the cursor";
+    Holders: Screens, "holders", ["o"], "tensors", "Show which tensors hold the memory of the process, and what is leaking; press again to refresh";
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it";
     Slow: Screens, "slow", ["b"], "why slow", "Show why the process is slow or its GPU idle, from samples of what it does; press again to stop";
     Log: Screens, "log", ["L"], "open log", "Open the log of the process under the cursor";

@@ -223,8 +223,9 @@ fn status<'a>(app: &App, unread: &[&'a ListedIncident], screen: &dyn Screen) -> 
                 (false, true) => Some(Action::Incidents),
                 (false, false) => None,
             };
-            let second = second.map_or_else(String::new, |second| format!("; {}", second.text));
-            return Status::Text(danger.text + &second, danger.emphasis.into(), action);
+            // There is hardly room for the details of two.
+            let rest = second.map_or(danger.detail, |second| format!("; {}", second.text));
+            return Status::Text(danger.text + &rest, danger.emphasis.into(), action);
         }
         (None, Some(incident)) => return Status::Incident(incident),
         (None, None) => {}
@@ -307,15 +308,47 @@ pub fn status_line(
         Status::Text(text, role, action) => {
             let theme = &app.ui.theme;
             let area = margin(area);
-            let key = action.map_or_else(String::new, |action| {
-                format!(" {} {}", app.ui.keymap.label(action), action.def().short)
-            });
-            let style = theme.style(Role::Key);
-            let right = put_right(buffer, area.x, area.right(), area.y, &key, style);
+            let right = match action {
+                Some(Action::Incidents) => put_incidents_key(app, unread.len(), area, buffer),
+                Some(action) => {
+                    let right = put_key(app, action, action.def().short, area, buffer);
+                    let rest = Rect { width: right.saturating_sub(area.x), ..area };
+                    let has_incidents = action == Action::Ranks && !unread.is_empty();
+                    match has_incidents && area.width >= 60 {
+                        true => put_incidents_key(app, unread.len(), rest, buffer),
+                        false => right,
+                    }
+                }
+                None => area.right(),
+            };
             let text = fit(&text, usize::from(right.saturating_sub(area.x)), theme.glyphs.ellipsis);
             put(buffer, area.x, area.y, &text, area.width, theme.style(role));
         }
     }
+}
+
+/// Draws the key of the list of incidents at the right end of an area. Returns its first column.
+fn put_incidents_key(app: &App, unread: usize, area: Rect, buffer: &mut Buffer) -> u16 {
+    let words = match unread {
+        0 | 1 => "incident".to_owned(),
+        unread => format!("{unread} incidents"),
+    };
+    put_key(app, Action::Incidents, &words, area, buffer)
+}
+
+/// Draws a key at the right end of an area, and what it does: ` d explain`. Returns its first column.
+fn put_key(app: &App, action: Action, words: &str, area: Rect, buffer: &mut Buffer) -> u16 {
+    let theme = &app.ui.theme;
+    let right = put_right(
+        buffer,
+        area.x,
+        area.right(),
+        area.y,
+        &format!(" {words}"),
+        theme.style(Role::Dim),
+    );
+    let key = format!("  {}", app.ui.keymap.label(action));
+    put_right(buffer, area.x, right, area.y, &key, theme.style(Role::Key))
 }
 
 /// Draws the sums over the machine: `SM 91%   VRAM 942 of 1123 GiB   5.1 of 5.6 kW   max 67C   CPU 22% of 64 cores`. A
@@ -400,7 +433,7 @@ fn power_text(power: MilliWatts, cap: Option<MilliWatts>) -> String {
 /// Minimum width of a truncated incident title. Shorter titles are not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
-/// Draws an incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  i 2 more d explain`. If the
+/// Draws an incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  i 2 more  d explain`. If the
 /// explain key opens another incident, `explained`, shows the key of the list. Above the page of an incident, says that this
 /// is another one.
 pub fn incident(
@@ -413,18 +446,19 @@ pub fn incident(
     buffer: &mut Buffer,
 ) {
     let theme = &app.ui.theme;
-    let margin = u16::from(area.width >= 60);
-    let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
+    let area = if area.width >= 60 { margin(area) } else { area };
+    let x = area.x;
     let action = key_to(incident, explained);
     let opens_another = action == Action::Why && is_above_page;
-    let what = if opens_another { "open" } else { action.def().short };
-    let key = format!(" {} {what}", app.ui.keymap.label(action));
-    let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = unread.saturating_sub(1);
-    let right = if others > 0 && margin > 0 {
-        let list = app.ui.keymap.label(Action::Incidents);
-        let others = format!(" {list} {others} more");
-        put_right(buffer, x, right, area.y, &others, theme.style(Role::Key))
+    let right = match action {
+        _ if opens_another => put_key(app, action, "open", area, buffer),
+        Action::Incidents => put_incidents_key(app, unread, area, buffer),
+        action => put_key(app, action, action.def().short, area, buffer),
+    };
+    let right = if others > 0 && action != Action::Incidents && area.width >= 60 {
+        let rest = Rect { width: right.saturating_sub(x), ..area };
+        put_key(app, Action::Incidents, &format!("{others} more"), rest, buffer)
     } else {
         right
     };

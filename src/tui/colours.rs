@@ -224,12 +224,12 @@ mod tests {
         let mono = Palette::None.def().text;
         let incomplete: String = mono
             .lines()
-            .filter(|line| !line.starts_with("idle") && !line.starts_with("bad"))
+            .filter(|line| !line.starts_with("cached") && !line.starts_with("bad"))
             .map(|line| format!("{line}\n"))
             .collect();
         assert_eq!(
             Colours::parse(&incomplete).expect_err("two missing").to_string(),
-            "missing roles: `bad`, `idle`; define them, or start from a built-in theme: base = \"dark\""
+            "missing roles: `bad`, `cached`; define them, or start from a built-in theme: base = \"dark\""
         );
         let syntax = Colours::parse("dim = ").expect_err("invalid TOML").to_string();
         assert!(syntax.starts_with("line 1: not valid TOML"), "{syntax}");

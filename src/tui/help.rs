@@ -269,9 +269,9 @@ fn heading(text: &str) -> Pieces {
 fn memory_bar(app: &App) -> Pieces {
     const PARTS: [(MemoryPart, &str); 6] = [
         (MemoryPart::Allocated, "allocated (tensors)"),
-        (MemoryPart::Idle, "idle (cache)"),
+        (MemoryPart::Cached, "cache"),
         (MemoryPart::Other, "other"),
-        (MemoryPart::Unattributed, "unknown"),
+        (MemoryPart::Unattributed, "unattributed"),
         (MemoryPart::Driver, "driver"),
         (MemoryPart::Free, "free"),
     ];

@@ -71,7 +71,7 @@ roles! {
     /// Memory in live tensors.
     Shape Allocated "allocated": "memory in live tensors";
     /// Memory cached by an allocator but not in use by tensors.
-    Shape Idle "idle": "memory cached by an allocator but not in use by tensors";
+    Shape Cached "cached": "memory cached by an allocator but not in use by tensors";
     /// Freed memory that another stream may still use.
     Shape Active "active": "freed memory that another stream may still use";
     /// VRAM of a process outside its pools.
@@ -112,7 +112,7 @@ impl From<MemoryPart> for Role {
     fn from(part: MemoryPart) -> Self {
         match part {
             MemoryPart::Allocated => Self::Allocated,
-            MemoryPart::Idle => Self::Idle,
+            MemoryPart::Cached => Self::Cached,
             MemoryPart::Other => Self::OtherVram,
             MemoryPart::Processes => Self::Processes,
             // Nothing is known about what either contains.

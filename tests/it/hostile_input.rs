@@ -267,7 +267,7 @@ fn five_hundred_processes_are_counted_scrolled_and_survived() {
     fake.replace("[[gpu]]\n");
     let all_ended = |screen: &vt100::Screen| {
         let rows = screen_tables::processes(screen);
-        !rows.is_empty() && rows.iter().all(|row| row.cell("VRAM").starts_with('^'))
+        !rows.is_empty() && rows.iter().all(|row| row.cell("GiB/min") == "peak")
     };
     terminal.wait_for(all_ended, "rows of ended processes only");
     terminal.send("/");

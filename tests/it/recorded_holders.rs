@@ -310,7 +310,7 @@ mod by_command {
         recorder.0.kill().unwrap();
         recorder.0.wait().unwrap();
         let terminal = replay(&with);
-        terminal.wait_text("o holders");
+        terminal.wait_text("o tensors");
         terminal.send("o");
         terminal.wait_text("HOLDERS  ");
         terminal.wait_text("model.");

@@ -179,7 +179,7 @@ fn columns_are_hidden_and_shown_and_the_rest_keeps_its_room() {
     // No process is in a container.
     let wide = heading(&desk, 250);
     assert!(!wide.contains(&"CONTAINER".to_owned()), "{wide:?}");
-    assert!(!before.contains(&"IDLE".to_owned()), "{before:?}");
+    assert!(!before.contains(&"CACHED".to_owned()), "{before:?}");
     assert!(before.contains(&"USER".to_owned()), "{before:?}");
     desk.send("C");
     let menu = desk.text(80, 24);

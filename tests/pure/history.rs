@@ -355,7 +355,8 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     // The current charts no longer contain the process.
     desk.send("\tM");
     let text = desk.text(120, 40);
-    for words in ["the process has exited", "10m to 22:18:19, 44m ago", "idle", "■-", "22:18:19-□"]
+    for words in
+        ["the process has exited", "10m to 22:18:19, 44m ago", "cached", "■-", "22:18:19-□"]
     {
         let text = text.replace('─', "-");
         assert!(text.contains(words), "{words} in\n{text}");

@@ -635,7 +635,7 @@ fn reported_pool_is_shown_on_every_screen() {
         "{memory}"
     );
     let small = text(&mut app, "", 40, 6);
-    assert!(small.contains("alloc 4.2 idle 13.8 JAX"), "{small}");
+    assert!(small.contains("alloc 4.2 cached 13.8 JAX"), "{small}");
 }
 
 #[test]

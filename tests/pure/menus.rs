@@ -159,10 +159,10 @@ fn columns_that_are_not_shown_state_the_reason() {
     test_app.send("C");
     let text = test_app.text(80, 40);
     let line = |title: &str| text.lines().find(|line| line.contains(title)).unwrap();
-    assert!(line("] IDLE").contains("needs "), "{text}");
+    assert!(line("] CACHED").contains("needs "), "{text}");
     assert!(line("] CONTAINER").contains("no values; "), "{text}");
     // A column that the user chose is not ticked while the table does not show it.
-    for (title, mark) in [("IDLE", "[-]"), ("CONTAINER", "[-]"), ("USER", "[x]")] {
+    for (title, mark) in [("CACHED", "[-]"), ("CONTAINER", "[-]"), ("USER", "[x]")] {
         assert!(line(&format!("] {title}")).contains(&format!("{mark} {title}")), "{text}");
     }
     assert!(!line("] USER").contains("needs "), "{text}");
@@ -172,12 +172,12 @@ fn columns_that_are_not_shown_state_the_reason() {
 #[test]
 fn the_sort_column_is_shown() {
     let mut test_app = test_app();
-    assert!(!test_app.text(80, 24).contains("IDLE"));
+    assert!(!test_app.text(80, 24).contains("CACHED"));
     let mut columns = PROCESS_COLUMNS.iter();
-    let idle = columns.position(|column| column.title == "IDLE");
-    test_app.app.host.processes.set_sort(idle, false);
+    let cached = columns.position(|column| column.title == "CACHED");
+    test_app.app.host.processes.set_sort(cached, false);
     let text = test_app.text(80, 24);
-    assert!(text.contains("▼IDLE"), "{text}");
+    assert!(text.contains("▼CACHED"), "{text}");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn recordings_without_names_of_tensors_offer_neither_holders_nor_stacks() {
         let text = text_of(&screen_fixture::draw(&app(live), "memory", 200, 40));
         text.lines().last().unwrap_or_default().to_owned()
     };
-    for key in ["o holders", "S read stack"] {
+    for key in ["o tensors", "S read stack"] {
         assert!(footer(true).contains(key), "{}", footer(true));
         assert!(!footer(false).contains(key), "{}", footer(false));
     }

@@ -164,7 +164,8 @@ fn mono_theme_has_no_colour() {
 }
 
 const STATES: [Role; 3] = [Role::Good, Role::Warn, Role::Bad];
-const MEMORY: [Role; 5] = [Role::Allocated, Role::Idle, Role::Active, Role::OtherVram, Role::Free];
+const MEMORY: [Role; 5] =
+    [Role::Allocated, Role::Cached, Role::Active, Role::OtherVram, Role::Free];
 const VRAM: [Role; 4] = [Role::Processes, Role::Unattributed, Role::Driver, Role::Free];
 
 #[test]

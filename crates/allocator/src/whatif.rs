@@ -38,8 +38,8 @@ pub struct WhatifResult {
     #[serde(rename = "peak_allocated_bytes")]
     pub peak_allocated: Bytes,
     /// Reserved bytes that no live block used when reserved memory reached its peak.
-    #[serde(rename = "idle_at_peak_bytes")]
-    pub idle_at_peak: Bytes,
+    #[serde(rename = "cached_at_peak_bytes")]
+    pub cached_at_peak: Bytes,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
     /// First failed request.
@@ -74,7 +74,7 @@ impl WhatifResult {
 
     /// Returns the memory in live tensors when reserved memory peaks. The peak of live tensors may be at another time.
     pub fn allocated_at_peak(&self) -> Bytes {
-        Bytes(self.peak_reserved.0.saturating_sub(self.idle_at_peak.0))
+        Bytes(self.peak_reserved.0.saturating_sub(self.cached_at_peak.0))
     }
 }
 
@@ -90,7 +90,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
             break;
         }
     }
-    let mut idle_at_peak = idle(&model);
+    let mut cached_at_peak = cached(&model);
     let mut peak = model.stats().reserved.peak;
     let mut played = 0;
     let start_failed = oom.is_some();
@@ -110,7 +110,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
         let stats = model.stats();
         if stats.reserved.peak > peak {
             peak = stats.reserved.peak;
-            idle_at_peak = idle(&model);
+            cached_at_peak = cached(&model);
         }
         curve.note(at, stats.allocated.current, stats.reserved.current);
     }
@@ -118,7 +118,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     WhatifResult {
         peak_reserved: Bytes(stats.reserved.peak),
         peak_allocated: Bytes(stats.allocated.peak),
-        idle_at_peak,
+        cached_at_peak,
         num_alloc_retries: stats.num_alloc_retries,
         num_ooms: stats.num_ooms,
         oom,
@@ -129,7 +129,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     }
 }
 
-fn idle(model: &Model) -> Bytes {
+fn cached(model: &Model) -> Bytes {
     let stats = model.stats();
     Bytes(stats.reserved.current.saturating_sub(stats.allocated.current))
 }

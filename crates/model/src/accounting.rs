@@ -1,7 +1,7 @@
 //! Splits a GPU's memory into parts that add up:
-//! driver + allocated + idle + other + processes + unattributed + free = total.
+//! driver + allocated + cached + other + processes + unattributed + free = total.
 //!
-//! `allocated`, `idle` and `other` cover processes with readable or reported pools: live tensors, cache, and memory
+//! `allocated`, `cached` and `other` cover processes with readable or reported pools: live tensors, cache, and memory
 //! outside the pools (context, libraries). `processes` is the total memory of all other processes. If a framework
 //! reports only its live tensors, the remaining memory of its process is also part of `processes`.
 //!
@@ -24,7 +24,7 @@ pub struct Accounting {
     /// Memory of live tensors in processes whose pools are known.
     pub allocated: Bytes,
     /// Cached memory that live tensors do not use, in processes whose pools are known.
-    pub idle: Bytes,
+    pub cached: Bytes,
     /// Memory outside the pools (context, libraries, other allocators), in processes whose pools are known.
     pub other: Bytes,
     /// Memory of processes whose pools are unknown, or whose memory cannot be split further.
@@ -70,14 +70,14 @@ fn split(gpu: &Gpu, memory: &Memory, pools: Option<&Pools>) -> Option<Accounting
         left -= part;
         Bytes(part)
     };
-    let (allocated, idle) = (take(claims.allocated), take(claims.idle));
+    let (allocated, cached) = (take(claims.allocated), take(claims.cached));
     let (other, processes) = (take(claims.other), take(claims.processes));
-    let granted = [allocated, idle, other, processes].iter().map(|p| p.0).sum();
+    let granted = [allocated, cached, other, processes].iter().map(|p| p.0).sum();
     Some(Accounting {
         total,
         driver: Bytes(driver),
         allocated,
-        idle,
+        cached,
         other,
         processes,
         unattributed: Bytes(left),
@@ -91,7 +91,7 @@ fn split(gpu: &Gpu, memory: &Memory, pools: Option<&Pools>) -> Option<Accounting
 #[derive(Debug, Default)]
 struct Claims {
     allocated: u64,
-    idle: u64,
+    cached: u64,
     other: u64,
     processes: u64,
     /// True if a pool is larger than the memory that the driver reports for its process.
@@ -127,16 +127,16 @@ impl Claims {
     fn take_pool(&mut self, held: PoolMemory, vram: Option<u64>) {
         let vram = vram.unwrap_or_else(|| held.reserved());
         let allocated = held.allocated.min(vram);
-        let idle = held.idle.min(vram - allocated);
+        let cached = held.cached.min(vram - allocated);
         self.contradict |= held.reserved() > vram;
         add(&mut self.allocated, allocated);
-        add(&mut self.idle, idle);
+        add(&mut self.cached, cached);
         let beyond = if held.is_part { &mut self.processes } else { &mut self.other };
-        add(beyond, vram - allocated - idle);
+        add(beyond, vram - allocated - cached);
     }
 
     fn sum(&self) -> u64 {
-        [self.allocated, self.idle, self.other, self.processes]
+        [self.allocated, self.cached, self.other, self.processes]
             .iter()
             .fold(0, |sum, part| sum.saturating_add(*part))
     }
@@ -150,23 +150,27 @@ fn add(sum: &mut u64, more: u64) {
 #[derive(Debug, Clone, Copy, Default)]
 struct PoolMemory {
     allocated: u64,
-    idle: u64,
-    /// True if the framework does not report its idle memory.
+    cached: u64,
+    /// True if the framework does not report its cached memory.
     is_part: bool,
 }
 
 impl PoolMemory {
     fn of_pool(pool: &Pool) -> Self {
-        Self { allocated: pool.stats.allocated.last().0, idle: pool.stats.idle().0, is_part: false }
+        Self {
+            allocated: pool.stats.allocated.last().0,
+            cached: pool.stats.cached().0,
+            is_part: false,
+        }
     }
 
     /// Returns a reported pool's memory, or `None` if the framework does not report its allocated memory.
     fn of_reported(pool: &ReportedPool) -> Option<Self> {
-        let idle = pool.idle().get();
+        let cached = pool.cached().get();
         Some(Self {
             allocated: pool.allocated.get()?.0,
-            idle: idle.unwrap_or_default().0,
-            is_part: idle.is_none(),
+            cached: cached.unwrap_or_default().0,
+            is_part: cached.is_none(),
         })
     }
 
@@ -182,14 +186,14 @@ impl PoolMemory {
         Self::on(pools, gpu).filter(|(owner, _)| *owner == process).map(|(_, held)| held).reduce(
             |a, b| Self {
                 allocated: a.allocated.saturating_add(b.allocated),
-                idle: a.idle.saturating_add(b.idle),
+                cached: a.cached.saturating_add(b.cached),
                 is_part: a.is_part || b.is_part,
             },
         )
     }
 
     fn reserved(self) -> u64 {
-        self.allocated.saturating_add(self.idle)
+        self.allocated.saturating_add(self.cached)
     }
 }
 

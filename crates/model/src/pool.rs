@@ -331,14 +331,14 @@ impl Pools {
 }
 
 impl PoolStats {
-    /// Returns the reserved bytes not used by any tensor. Screens call them IDLE.
-    pub fn idle(&self) -> Bytes {
+    /// Returns the reserved bytes not used by any tensor. Screens call them CACHED.
+    pub fn cached(&self) -> Bytes {
         Bytes(self.reserved.last().0.saturating_sub(self.allocated.last().0))
     }
 
-    /// Returns freed bytes that another stream may still use, a part of [`idle`](Self::idle).
+    /// Returns freed bytes that another stream may still use, a part of [`cached`](Self::cached).
     pub fn waiting(&self) -> Bytes {
         let waiting = self.active.last().0.saturating_sub(self.allocated.last().0);
-        Bytes(waiting.min(self.idle().0))
+        Bytes(waiting.min(self.cached().0))
     }
 }

@@ -108,7 +108,7 @@ impl PoolSource {
 
 impl ReportedPool {
     /// Returns the reserved bytes not used by any array, if both values are known.
-    pub fn idle(&self) -> Reading<Bytes> {
+    pub fn cached(&self) -> Reading<Bytes> {
         match (&self.reserved, &self.allocated) {
             (Reading::Value(reserved), Reading::Value(allocated)) => {
                 Bytes(reserved.0.saturating_sub(allocated.0)).into()
@@ -150,11 +150,11 @@ impl ReportedPool {
     /// the pool is mostly used, or grows as needed.
     pub fn preallocation(&self, conf: Option<&str>) -> Option<String> {
         let (reserved, limit) = (self.reserved.get()?, self.limit.get()?);
-        let idle = self.idle().get()?;
+        let cached = self.cached().get()?;
         let is_whole = reserved.0 >= limit.0 / 10 * 9;
-        let is_mostly_idle = idle >= MIN_UNUSED && idle.0 >= reserved.0 / 2;
+        let is_mostly_cached = cached >= MIN_UNUSED && cached.0 >= reserved.0 / 2;
         let set = |name: &str| setting(conf.unwrap_or_default(), name);
-        if !is_whole || !is_mostly_idle {
+        if !is_whole || !is_mostly_cached {
             return None;
         }
         let advice = match self.framework {
@@ -170,7 +170,7 @@ impl ReportedPool {
             }
             _ => return None,
         };
-        Some(format!("{idle} is preallocated and not used. {advice}"))
+        Some(format!("{cached} is preallocated and not used. {advice}"))
     }
 
     /// Returns the pool's framework and, if known, allocator: `JAX, XLA BFC`.

@@ -238,12 +238,12 @@ mod tests {
         };
         assert_eq!((bfc.ordinal, bfc.allocator), (2, Allocator::XlaBfc));
         assert_eq!(bfc.allocated_peak, Bytes(9).into());
-        assert_eq!((bfc.idle().get(), bfc.limit.get()), (Some(Bytes(3)), Some(Bytes(100))));
+        assert_eq!((bfc.cached().get(), bfc.limit.get()), (Some(Bytes(3)), Some(Bytes(100))));
         let why = |reading: &Reading<Bytes>| reading.why().expect("missing").to_string();
         assert_eq!(why(&bfc.largest_free_block), "JAX does not report the largest free block");
         assert_eq!(why(&platform.allocated), "JAX does not report allocated memory");
         assert_eq!(platform.allocator, Allocator::Unknown);
         assert_eq!(why(&cupy.allocated_peak), "CuPy does not report the peak");
-        assert_eq!((cupy.allocator, cupy.idle().get()), (Allocator::CupyMemoryPool, None));
+        assert_eq!((cupy.allocator, cupy.cached().get()), (Allocator::CupyMemoryPool, None));
     }
 }

@@ -210,15 +210,19 @@ pub const FIELDS: &[FieldDef] = &[
         |row| row.reserved().map(bytes),
     ),
     number(
-        "idle",
-        "idle>2g",
+        "cached",
+        "cached>2g",
         "Memory cached by the allocator but not in use by tensors.",
         Unit::Size,
-        |row| row.idle().map(bytes),
+        |row| row.cached().map(bytes),
     ),
-    number("stuck", "stuck>1g", "Idle memory in segments with live tensors.", Unit::Size, |row| {
-        stuck(&row.pool()?.stats).map(bytes)
-    }),
+    number(
+        "stuck",
+        "stuck>1g",
+        "Cached memory in segments with live tensors.",
+        Unit::Size,
+        |row| stuck(&row.pool()?.stats).map(bytes),
+    ),
     number("fits", "fits<1g", "Largest request that would succeed now.", Unit::Size, |row| {
         row.fits().map(bytes)
     }),

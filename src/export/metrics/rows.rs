@@ -52,8 +52,8 @@ pub(super) const PROCESS_FIGURES: [RowFigure; 2] = [
 pub(super) const POOL_FIGURES: [RowFigure; 8] = [
     gauge("gputop_pool_allocated_bytes", "Memory in live tensors"),
     gauge("gputop_pool_reserved_bytes", "Memory reserved from the driver by the allocator"),
-    gauge("gputop_pool_idle_bytes", "Reserved memory without live tensors"),
-    gauge("gputop_pool_stuck_bytes", "Idle memory in segments with live tensors"),
+    gauge("gputop_pool_cached_bytes", "Reserved memory without live tensors"),
+    gauge("gputop_pool_stuck_bytes", "Cached memory in segments with live tensors"),
     not_additive(Kind::Gauge, "gputop_pool_largest_free_bytes", "Largest free block"),
     not_additive(Kind::Gauge, "gputop_pool_fits_bytes", "Largest request that would succeed now"),
     not_additive(
@@ -179,7 +179,7 @@ fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
         values: [
             Some(bytes(stats.allocated.last())),
             Some(bytes(stats.reserved.last())),
-            Some(bytes(stats.idle())),
+            Some(bytes(stats.cached())),
             stuck(stats).map(bytes),
             stats.largest_free_block.get().map(bytes),
             fits.map(bytes),
@@ -211,6 +211,6 @@ fn reported_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &ReportedPool) -> 
         pid: pool.process.pid.0,
         is_other: false,
         bytes: pool.reserved.get().or(pool.allocated.get()).map(|b| b.0),
-        values: [allocated, reserved, bytes(&pool.idle()), None, largest, fits, None, None],
+        values: [allocated, reserved, bytes(&pool.cached()), None, largest, fits, None, None],
     }
 }

@@ -88,7 +88,7 @@ fn write_pool(out: &mut String, device: &Device, study: &DeviceAnalysis) {
         ("allocated", found.allocated),
         ("  requested", device.requested()),
         ("active, not allocated", found.active),
-        ("idle", found.free),
+        ("cached", found.free),
         ("  stuck", found.stuck),
         ("  returnable", found.returnable),
         ("reserved", device.reserved()),
@@ -105,7 +105,7 @@ fn write_free(out: &mut String, study: &DeviceAnalysis) {
     if histogram.is_empty() {
         return;
     }
-    let _ = writeln!(out, "\nidle blocks by size{:>12}{:>14}", "count", "bytes");
+    let _ = writeln!(out, "\ncached blocks by size{:>12}{:>14}", "count", "bytes");
     for bucket in histogram.iter().filter(|bucket| bucket.count > 0) {
         let (up_to, bytes) = (bucket.up_to.short(), bucket.bytes.to_string());
         let _ = writeln!(out, "  <= {up_to:>6}{:>20}{bytes:>14}", bucket.count);

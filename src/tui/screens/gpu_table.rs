@@ -3,6 +3,7 @@
 use gputop_model::accounting::Accounting;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
 
 use crate::dashboard::gpu_columns::{BAR, GPU_COLUMNS, GpuRow, NOTE};
 use crate::dashboard::memory_parts::{self, MemoryPart, amounts};
@@ -57,7 +58,7 @@ pub fn draw_gpus(
 /// Parts of a memory bar that its heading names, the most important first.
 const POOLS_LEGEND: &[(MemoryPart, &str)] = &[
     (MemoryPart::Allocated, "alloc"),
-    (MemoryPart::Idle, "idle"),
+    (MemoryPart::Cached, "cache"),
     (MemoryPart::Other, "other"),
     (MemoryPart::Driver, "driver"),
 ];
@@ -70,7 +71,7 @@ const LEGEND: &[(MemoryPart, &str)] =
 fn draw_legend(heading: Rect, app: &App, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
     let legend = if pools::any(&app.host.frame) { POOLS_LEGEND } else { LEGEND };
-    let mut x = heading.x + width(BAR) + 2;
+    let mut x = heading.x + width(BAR) + 1;
     for &(part, word) in legend {
         let shade = if theme.has_solid_charts() { "" } else { theme.memory_glyph(part) };
         let text = format!("{shade}{word}");
@@ -90,5 +91,7 @@ fn draw_bar(row: &GpuRow, split: &Accounting, cell: Rect, app: &App, buffer: &mu
     if row.is_stale() {
         parts.iter_mut().for_each(|part| part.style = app.ui.theme.style(Role::Dim));
     }
+    // Reversed under the cursor, used and free memory would change places.
+    buffer.set_style(cell, Style::new().remove_modifier(Modifier::REVERSED));
     bar::draw(buffer, cell.x, cell.y, cell.width, &parts);
 }

@@ -190,7 +190,7 @@ fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
         HolderClass::Parameter => (glyphs.allocated, Role::Allocated),
         HolderClass::Gradient => (glyphs.driver, Role::Driver),
         HolderClass::OptimizerState => (glyphs.other, Role::OtherVram),
-        HolderClass::Buffer => (glyphs.idle, Role::Idle),
+        HolderClass::Buffer => (glyphs.cached, Role::Cached),
         HolderClass::SavedForBackward => (glyphs.active, Role::Active),
         HolderClass::Variable => (glyphs.whole, Role::Processes),
         HolderClass::Unnamed | HolderClass::UnnamedArray => {

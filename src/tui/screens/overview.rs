@@ -42,7 +42,7 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[2],
         (
             "memory bar",
-            "Parts of a GPU's memory that add up to its total, from left to right: allocated, idle, other, processes whose allocator is not readable, unattributed, driver, free.",
+            "Parts of a GPU's memory that add up to its total, from left to right: allocated, cached, other, processes whose allocator is not readable, unattributed, driver, free.",
         ),
         ("processes", "VRAM used by processes, as reported by the driver."),
         chrome::NVIDIA_SMI_HELP,
@@ -53,7 +53,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("unattributed", "VRAM not used by any visible process."),
         ("driver", "VRAM that the driver reserves for itself (NVML: reserved)."),
         ("alloc", "Live tensors of processes with a readable allocator."),
-        ("idle", "Memory cached by readable allocators but not in tensors."),
+        ("cache", "Memory cached by readable allocators but not in tensors."),
         ("USED", "All memory that is not free, including memory reserved by the driver."),
         (
             "no answer",

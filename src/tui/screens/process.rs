@@ -241,7 +241,7 @@ fn reported_facts(pool: &ReportedPool, conf: Option<&str>, theme: &Theme) -> Vec
         Fact::Value("allocator", pool.name(), Role::Text, source),
         fact("allocated", &pool.allocated, pool.allocated_peak.get()),
         fact("reserved", &pool.reserved, pool.reserved_peak.get()),
-        fact("idle", &pool.idle(), None),
+        fact("cached", &pool.cached(), None),
         fact("limit", &pool.limit, None),
         fact("largest free block", &pool.largest_free_block, None),
     ];
@@ -266,7 +266,7 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
         fact("allocator", format!("{}  M Show memory", pool.library)),
         fact("allocated", of(stats.allocated.last(), stats.allocated_peak)),
         fact("reserved", of(stats.reserved.last(), stats.reserved_peak)),
-        fact("idle", stats.idle().to_string()),
+        fact("cached", stats.cached().to_string()),
         fact("stuck", stats.inactive_split.to_string()),
         fact("fits", fits),
         fact("retries, OOMs", format!("{}, {}", stats.num_alloc_retries, stats.num_ooms)),

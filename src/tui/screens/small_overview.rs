@@ -143,17 +143,17 @@ fn memory_text(app: &App, gpu: &Gpu, with_fits: bool, width: u16) -> String {
     let unit = "GiB".to_owned();
     if let Some(parts) = pool_parts(app, gpu) {
         let fits = with_fits.then(|| fits(app, gpu)).flatten().unwrap_or_default();
-        let [allocated, idle, rest] = parts;
-        return join_fitting(&[unit, fits, allocated, idle, rest], width);
+        let [allocated, cached, rest] = parts;
+        return join_fitting(&[unit, fits, allocated, cached, rest], width);
     }
     match split_of(gpu, &app.host.frame) {
         Some(split) if has_pools(&split) => {
-            let other = split.total.0 - split.allocated.0 - split.idle.0 - split.free.0;
+            let other = split.total.0 - split.allocated.0 - split.cached.0 - split.free.0;
             let parts = [
                 unit,
                 part("free", split.free),
                 part("alloc", split.allocated),
-                part("idle", split.idle),
+                part("cached", split.cached),
                 part("other", Bytes(other)),
             ];
             join_fitting(&parts, width)
@@ -206,7 +206,7 @@ fn fits(app: &App, gpu: &Gpu) -> Option<String> {
     Some(format!("FITS {fits}"))
 }
 
-/// Returns `alloc 14.1`, `idle 6.8` and `stuck 5.9` if the GPU's only process has a known pool, or `alloc 14.1`, `idle
+/// Returns `alloc 14.1`, `cached 6.8` and `stuck 5.9` if the GPU's only process has a known pool, or `alloc 14.1`, `cached
 /// 6.8` and `JAX` if its framework reports only these values.
 fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 3]> {
     let row = only_process(app, gpu)?;
@@ -216,8 +216,8 @@ fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 3]> {
         Some(pool) => format!("stuck {}", size(stuck(&pool.stats))),
         None => framework()?.to_owned(),
     };
-    let (allocated, idle) = (size(row.allocated()), size(row.idle()));
-    Some([format!("alloc {allocated}"), format!("idle {idle}"), rest])
+    let (allocated, cached) = (size(row.allocated()), size(row.cached()));
+    Some([format!("alloc {allocated}"), format!("cached {cached}"), rest])
 }
 
 /// Describes a process: `train.py 418  3h12  peak 20.1 GiB`. The size is the peak memory in live tensors, or the VRAM

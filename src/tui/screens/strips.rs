@@ -87,13 +87,15 @@ pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) 
             draw_strip(gpu, chart, strip, app, buffer);
         }
     }
+    let on = |plot: Rect| marks.iter().filter_map(move |mark| mark.on(axis, plot)).collect();
     for plot in &plots {
-        let marks: Vec<_> = marks.iter().filter_map(|mark| mark.on(axis, *plot)).collect();
+        let marks: Vec<_> = on(*plot);
         axis.draw(&marks, *plot, buffer, theme);
     }
     let last = plots.last().copied().unwrap_or_default();
     let room = usize::from(last.width).saturating_sub("POWER  ".len());
-    let legend = legend(&marks, axis, room, theme);
+    let marks: Vec<_> = on(last);
+    let legend = legend(&marks, room, theme);
     put_line_right(buffer, row(last, area.y), &legend, Role::Dim, theme);
 }
 

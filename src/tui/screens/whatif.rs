@@ -45,7 +45,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "Peak memory that the allocator would have reserved from the driver. ALLOCATED is the part in live tensors at that time.",
         ),
         (
-            "IDLE",
+            "CACHED",
             "Reserved memory that is not in tensors when RESERVED peaks. This is fragmentation.",
         ),
         ("FITS", "Largest request that would still succeed at the end of the replay."),
@@ -75,7 +75,7 @@ const COLUMNS: &[Column<Played>] = &[
     figure("ALLOCATED", 11, 5, |played, _| {
         Cell::text(played.outlook.allocated_at_peak().to_string())
     }),
-    figure("IDLE", 11, 4, |played, _| Cell::text(played.outlook.idle_at_peak.to_string())),
+    figure("CACHED", 11, 4, |played, _| Cell::text(played.outlook.cached_at_peak.to_string())),
     figure("FITS", 11, 6, |played, _| match played.fits() {
         Some(fits) => Cell::text(fits.to_string()),
         None => Cell::missing(),
@@ -162,7 +162,7 @@ impl WhatifScreen {
     fn table(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let rows: Vec<(usize, &Played)> = device.settings.iter().enumerate().collect();
         let height = usize::from(area.height.saturating_sub(1));
-        // In a narrow area, omit ALLOCATED, which is RESERVED without IDLE, because setting names are long.
+        // In a narrow area, omit ALLOCATED, which is RESERVED without CACHED, because setting names are long.
         let mut hidden = Hidden::default();
         if area.width < 100 {
             let allocated = COLUMNS.iter().position(|c| c.title == "ALLOCATED");
@@ -251,8 +251,8 @@ impl WhatifScreen {
             (title.as_str(), theme.style(Role::Title)),
             (glyphs.levels[8], theme.style(Role::Allocated)),
             (" allocated  ", dim),
-            (theme.chart_glyph(glyphs.idle), theme.style(Role::Idle)),
-            (" idle  ", dim),
+            (theme.chart_glyph(glyphs.cached), theme.style(Role::Cached)),
+            (" cached  ", dim),
             (glyphs.oom, theme.style(Role::Bad)),
             (" OOM  ", dim),
             ("letters: other settings", dim),

@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn joins_only_whole_parts() {
-        let parts = ["FITS 103.3", "alloc 30.3", "", "idle 28.4"].map(str::to_owned);
-        assert_eq!(join_fitting(&parts, 40), "FITS 103.3 alloc 30.3 idle 28.4");
+        let parts = ["FITS 103.3", "alloc 30.3", "", "cached 28.4"].map(str::to_owned);
+        assert_eq!(join_fitting(&parts, 40), "FITS 103.3 alloc 30.3 cached 28.4");
         assert_eq!(join_fitting(&parts, 30), "FITS 103.3 alloc 30.3");
         assert_eq!(join_fitting(&parts, 5), "");
     }

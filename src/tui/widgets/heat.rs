@@ -34,7 +34,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
             let bytes: u64 = buckets.map(|bucket| bucket.bytes.0).sum();
             let all: u64 = column.iter().map(|bucket| bucket.bytes.0).sum();
             let glyph = theme.glyphs.levels[level(bytes, all)];
-            put_glyph(buffer, x, y, glyph, theme.style(Role::Idle));
+            put_glyph(buffer, x, y, glyph, theme.style(Role::Cached));
         }
         above = row.up_to.0;
     }

@@ -110,7 +110,7 @@ fn draw_row(
         cells = cells.max(1);
     }
     let bar = theme.glyphs.allocated.repeat(usize::from(cells));
-    put(buffer, row.x + LABEL, row.y, &bar, cells, theme.style(Role::Idle));
+    put(buffer, row.x + LABEL, row.y, &bar, cells, theme.style(Role::Cached));
     let text = theme.style(if bucket.count > 0 { Role::Text } else { Role::Dim });
     let (right, count) = (row.right(), bucket.count.to_string());
     put_right(buffer, right - SIZE - count_width(row), right - SIZE, row.y, &count, text);

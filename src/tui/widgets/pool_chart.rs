@@ -37,7 +37,7 @@ impl PoolChart<'_> {
     /// Draws the chart, which needs three rows: the legend, at least one row of columns, and the axis.
     pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let Some(plot) = plot(area) else { return };
-        self.legend(area, buffer, theme);
+        self.legend(plot, area, buffer, theme);
         edge_labels(plot, &self.top.short(), buffer, theme);
         self.axis.draw(&self.marks(plot, theme), plot, buffer, theme);
         self.columns(plot, buffer, theme);
@@ -60,24 +60,25 @@ impl PoolChart<'_> {
         marks
     }
 
-    fn legend(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    fn legend(&self, plot: Rect, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let glyphs = &theme.glyphs;
         let length = span_text(self.axis.length);
         let length = match self.axis.past {
             Some(_) => format!("{length} to {}  ", self.axis.end_text(theme)),
             None => format!("last {length}  "),
         };
-        let [allocated, peaks, idle] = shapes(theme);
+        let [allocated, peaks, cached] = shapes(theme);
         let shapes = [
             (allocated, " allocated  "),
             (peaks, " peaks  "),
-            (idle, " idle  "),
+            (cached, " cached  "),
             ((glyphs.retry, theme.style(Role::Warn)), " retry  "),
             ((glyphs.oom, theme.style(Role::Bad)), " OOM"),
         ];
         // Failed requests are in the list above.
         let others = self.marks.iter().filter(|mark| mark.glyph != glyphs.oom);
-        let others = legend(&others.copied().collect::<Vec<_>>(), self.axis, usize::MAX, theme);
+        let others: Vec<_> = others.filter_map(|mark| mark.on(self.axis, plot)).collect();
+        let others = legend(&others, usize::MAX, theme);
         let others = if others.is_empty() { others } else { format!("  {others}") };
         let dim = theme.style(Role::Dim);
         let role = self.axis.past.map_or(Role::Dim, |_| Role::Warn);
@@ -135,7 +136,7 @@ pub fn shapes(theme: &Theme) -> [(&'static str, Style); 3] {
     [
         (glyphs.levels[8], theme.style(Role::Allocated)),
         (theme.chart_glyph(glyphs.range), theme.peak_style(Role::Allocated)),
-        (theme.chart_glyph(glyphs.idle), theme.style(Role::Idle)),
+        (theme.chart_glyph(glyphs.cached), theme.style(Role::Cached)),
     ]
 }
 
@@ -144,13 +145,13 @@ impl Edges {
     /// if it fills at least half of the cell.
     fn cell(&self, base: u32, theme: &Theme) -> (&'static str, Style) {
         let half = base + 4;
-        let [allocated, peaks, idle] = shapes(theme);
+        let [allocated, peaks, cached] = shapes(theme);
         if self.low >= half {
             allocated
         } else if self.high >= half {
             peaks
         } else if self.reserved >= half {
-            idle
+            cached
         } else if self.high > base {
             let eighths = usize::try_from(self.high - base).unwrap_or(0).min(8);
             (theme.glyphs.levels[eighths], allocated.1)

@@ -46,7 +46,7 @@ impl CellFill {
         match self {
             Self::Allocated => theme.glyphs.allocated,
             Self::Active => theme.glyphs.active,
-            Self::Free => theme.glyphs.idle,
+            Self::Free => theme.glyphs.cached,
             Self::Unmapped => theme.glyphs.unmapped,
         }
     }
@@ -55,7 +55,7 @@ impl CellFill {
         match self {
             Self::Allocated => Role::Allocated,
             Self::Active => Role::Active,
-            Self::Free => Role::Idle,
+            Self::Free => Role::Cached,
             Self::Unmapped => Role::Free,
         }
     }

@@ -43,15 +43,17 @@ impl Mark {
     }
 }
 
-/// Explains the marks on an axis: `■ OOM  ▲ incident  □ exit`. Empty if there are none. Omits the last entries if they do not
-/// fit into `width` columns.
-pub fn legend(marks: &[Mark], axis: TimeAxis, width: usize, theme: &Theme) -> String {
-    let is_shown = |at: Mono| at <= axis.end && axis.end.since(at) <= axis.length;
-    let shown = |glyph: &str| marks.iter().any(|mark| mark.glyph == glyph && is_shown(mark.at));
+/// Explains the marks that can be seen on an axis: `■ OOM  ▲ incident  □ exit`. Empty if there are none. Omits the last
+/// entries if they do not fit into `width` columns.
+pub fn legend(marks: &[AxisMark], width: usize, theme: &Theme) -> String {
+    // A mark is drawn over the earlier ones of its column.
+    let is_drawn_over = |at: usize, column: u16| marks[at + 1..].iter().any(|m| m.column == column);
+    let visible = marks.iter().enumerate().filter(|(at, mark)| !is_drawn_over(*at, mark.column));
+    let visible: Vec<&str> = visible.map(|(_, mark)| mark.glyph).collect();
     let glyphs = &theme.glyphs;
     let words = [(glyphs.oom, "OOM"), (glyphs.incident, "incident"), (glyphs.ended, "exit")];
     let mut legend = String::new();
-    for (glyph, word) in words.iter().filter(|(glyph, _)| shown(glyph)) {
+    for (glyph, word) in words.iter().filter(|(glyph, _)| visible.contains(glyph)) {
         let gap = if legend.is_empty() { "" } else { "  " };
         let entry = format!("{gap}{glyph} {word}");
         if columns_of(&legend) + columns_of(&entry) > width {
@@ -95,10 +97,12 @@ impl<'a> Timeline<'a> {
     ) {
         let Some(plot) = plot(area) else { return };
         put_line(buffer, area, &self.title, Role::Dim, theme);
-        let room = usize::from(area.width).saturating_sub(columns_of(&self.title) + 2);
-        put_line_right(buffer, area, &legend(marks, axis, room, theme), Role::Dim, theme);
-        edge_labels(plot, &self.top_label, buffer, theme);
         let marks: Vec<_> = marks.iter().filter_map(|mark| mark.on(axis, plot)).collect();
+        // Apart from the title of the chart beside this one.
+        let heading = Rect { width: area.width.saturating_sub(2), ..area };
+        let room = usize::from(heading.width).saturating_sub(columns_of(&self.title) + 2);
+        put_line_right(buffer, heading, &legend(&marks, room, theme), Role::Dim, theme);
+        edge_labels(plot, &self.top_label, buffer, theme);
         axis.draw(&marks, plot, buffer, theme);
         let Some(series) = self.series else { return };
         let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
@@ -155,7 +159,6 @@ pub fn columns(
 mod tests {
     use super::*;
     use crate::tui::theme::Palette;
-    use gputop_model::units::Millis;
 
     #[test]
     fn draws_spikes_above_the_mean_and_gaps_as_blanks() {
@@ -171,15 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn the_legend_explains_the_marks_in_the_window() {
+    fn the_legend_explains_the_marks_that_can_be_seen() {
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
-        let axis = TimeAxis::until(Mono(100_000), Millis(10_000));
-        let mark = |at, glyph| Mark { at: Mono(at), glyph, role: Role::Bad };
+        let mark = |column, glyph| AxisMark { column, glyph, role: Role::Bad };
         let glyphs = &theme.glyphs;
-        let marks =
-            [mark(95_000, glyphs.ended), mark(94_000, glyphs.oom), mark(20_000, glyphs.incident)];
-        assert_eq!(legend(&marks, axis, 13, &theme), "* OOM  | exit");
-        assert_eq!(legend(&marks, axis, 12, &theme), "* OOM");
-        assert_eq!(legend(&[], axis, 13, &theme), "");
+        let mut marks = vec![mark(3, glyphs.ended), mark(4, glyphs.ended), mark(4, glyphs.oom)];
+        assert_eq!(legend(&marks, 13, &theme), "* OOM  | exit");
+        assert_eq!(legend(&marks, 12, &theme), "* OOM");
+        marks.remove(0);
+        assert_eq!(legend(&marks, 13, &theme), "* OOM");
+        assert_eq!(legend(&[], 13, &theme), "");
     }
 }

@@ -72,8 +72,8 @@ pub struct DeviceFigures {
     pub requested_bytes: Bytes,
     pub reserved_bytes: Bytes,
     /// Reserved bytes that are not allocated.
-    pub idle_bytes: Bytes,
-    /// Idle bytes in segments that also hold a live block.
+    pub cached_bytes: Bytes,
+    /// Cached bytes in segments that also hold a live block.
     pub stuck_bytes: Bytes,
     pub largest_free_block: Bytes,
 }
@@ -85,7 +85,7 @@ impl DeviceFigures {
             allocated_bytes: found.allocated,
             requested_bytes: device.requested(),
             reserved_bytes: device.reserved(),
-            idle_bytes: found.free,
+            cached_bytes: found.free,
             stuck_bytes: found.stuck,
             largest_free_block: found.largest,
         }
@@ -97,7 +97,7 @@ impl DeviceFigures {
             ("allocated", self.allocated_bytes),
             ("  requested", self.requested_bytes),
             ("reserved", self.reserved_bytes),
-            ("idle", self.idle_bytes),
+            ("cached", self.cached_bytes),
             ("  stuck", self.stuck_bytes),
             ("largest free block", self.largest_free_block),
         ]

@@ -118,7 +118,7 @@ pub(crate) fn add_preallocation(case: &Case<'_>, found: &mut FieldMap) {
 
 /// Returns the pools of other processes with unused memory, the one with the most of it first.
 fn unused_in_others<'a>(case: &Case<'a>) -> Vec<&'a PoolAtFailure> {
-    let unused = |measured: &&PoolAtFailure| measured.pool.idle().get().unwrap_or_default();
+    let unused = |measured: &&PoolAtFailure| measured.pool.cached().get().unwrap_or_default();
     let others = case.measured.pools.iter().filter(|measured| !measured.is_own);
     let mut others: Vec<_> = others.filter(|measured| unused(measured) >= MIN_UNUSED).collect();
     others.sort_by_key(|measured| Reverse(unused(measured)));

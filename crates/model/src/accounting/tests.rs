@@ -64,7 +64,7 @@ fn with_keys(mut gpu: Gpu) -> Gpu {
 fn splits_a_process_with_a_pool_and_keeps_others_whole() {
     let gpu = with_keys(gpu(100, 20, 10, &[40, 25]));
     let split = account_pools(&gpu, Some(&pools(&[(1, 15, 33)]))).expect("a split");
-    let parts = [split.allocated, split.idle, split.other, split.processes];
+    let parts = [split.allocated, split.cached, split.other, split.processes];
     assert_eq!(parts, [Bytes(15), Bytes(18), Bytes(7), Bytes(25)]);
     assert_eq!(split.unattributed, Bytes(5));
     assert!(!split.approximate);
@@ -74,7 +74,7 @@ fn splits_a_process_with_a_pool_and_keeps_others_whole() {
 fn marks_a_pool_that_grew_after_the_driver_read_as_approximate() {
     let gpu = with_keys(gpu(100, 20, 10, &[40]));
     let split = account_pools(&gpu, Some(&pools(&[(1, 15, 44)]))).expect("a split");
-    assert_eq!((split.idle, split.other), (Bytes(25), Bytes(0)));
+    assert_eq!((split.cached, split.other), (Bytes(25), Bytes(0)));
     assert!(split.approximate);
 }
 
@@ -91,10 +91,10 @@ fn splits_a_process_as_far_as_its_framework_reports() {
     let parts = |reported: Vec<ReportedPool>, list: &[(u32, u64, u64)]| {
         let pools = Pools { reported: reported.into(), ..pools(list) };
         let split = account_pools(&gpu, Some(&pools)).expect("a split");
-        [split.allocated, split.idle, split.other, split.processes].map(|part| part.0)
+        [split.allocated, split.cached, split.other, split.processes].map(|part| part.0)
     };
     assert_eq!(parts(vec![pool(Bytes(30).into())], &[]), [5, 25, 10, 25]);
-    // The process's remaining memory cannot be split into idle memory and context.
+    // The process's remaining memory cannot be split into cached memory and context.
     assert_eq!(parts(vec![pool(Reading::default())], &[]), [5, 0, 0, 60]);
     // The same process also has a PyTorch pool.
     assert_eq!(parts(vec![pool(Bytes(6).into())], &[(1, 7, 9)]), [12, 3, 25, 25]);
@@ -106,7 +106,7 @@ fn splits_a_process_as_far_as_its_framework_reports() {
 fn takes_a_pool_in_a_container_from_the_unmatched_entries() {
     let gpu = gpu(100, 20, 10, &[40, 25]);
     let split = account_pools(&gpu, Some(&pools(&[(7, 15, 33)]))).expect("a split");
-    assert_eq!((split.allocated, split.idle), (Bytes(15), Bytes(18)));
+    assert_eq!((split.allocated, split.cached), (Bytes(15), Bytes(18)));
     assert_eq!((split.other, split.processes), (Bytes(0), Bytes(32)));
 }
 
@@ -122,7 +122,7 @@ proptest! {
         let gpu = if named { with_keys(gpu) } else { gpu };
         let split = account_pools(&gpu, Some(&pools(&list))).expect("a split");
         let parts = [
-            split.driver, split.allocated, split.idle, split.other, split.processes,
+            split.driver, split.allocated, split.cached, split.other, split.processes,
             split.unattributed, split.free,
         ];
         prop_assert_eq!(parts.iter().map(|p| p.0).sum::<u64>(), total);

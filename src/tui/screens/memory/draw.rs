@@ -348,7 +348,7 @@ impl Shown<'_> {
         let card = figures.card.unwrap_or_default();
         let parts = [
             (figures.allocated, MemoryPart::Allocated),
-            (figures.idle, MemoryPart::Idle),
+            (figures.cached, MemoryPart::Cached),
             (figures.other.unwrap_or_default(), MemoryPart::Other),
             (card.elsewhere, MemoryPart::Unreadable),
             (card.driver, MemoryPart::Driver),

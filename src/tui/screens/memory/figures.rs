@@ -1,7 +1,7 @@
 //! Values of the memory screen: a process's memory in parts, rounded so that the printed values add up.
 //!
 //! Allocator statistics, map and driver values are read at slightly different times. Sizes that also appear on other
-//! screens come from the statistics. The parts of idle memory come from the map if it is recent, because only the map
+//! screens come from the statistics. The parts of cached memory come from the map if it is recent, because only the map
 //! shows fragmentation. Values that combine data read at different times are approximate.
 
 use gputop_allocator::fits::{FitConditions, Fits, returnable, stuck};
@@ -21,9 +21,9 @@ pub const STEP: u64 = Bytes::gib(1).0 / 100;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub allocated: Bytes,
-    pub idle: Bytes,
-    /// Parts of `idle`, or `None` if they are unknown.
-    pub idle_parts: Option<IdleParts>,
+    pub cached: Bytes,
+    /// Parts of `cached`, or `None` if they are unknown.
+    pub cached_parts: Option<CachedParts>,
     /// Memory of the process outside its pool, or `None` if the driver does not list the process.
     pub other: Option<Bytes>,
     /// Sum of the fields above.
@@ -32,7 +32,7 @@ pub struct Figures {
     pub card: Option<Card>,
     /// True if the memory outside the pool is computed from values that were read at different times.
     pub is_other_approximate: bool,
-    /// True if the parts of idle memory were read at a different time than the pool statistics.
+    /// True if the parts of cached memory were read at a different time than the pool statistics.
     pub is_split_approximate: bool,
     pub fits: Fits,
     /// Memory by which a pool with a limit may still grow.
@@ -40,7 +40,7 @@ pub struct Figures {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct IdleParts {
+pub struct CachedParts {
     pub stuck: Bytes,
     pub returnable: Bytes,
     /// Free segments of private pools.
@@ -63,8 +63,8 @@ pub struct Card {
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
     allocated: Bytes,
-    idle: Bytes,
-    split: Option<IdleParts>,
+    cached: Bytes,
+    split: Option<CachedParts>,
     is_split_approximate: bool,
 }
 
@@ -74,7 +74,7 @@ impl Parts {
         read.map_or(parts, |read| parts.split_like(&read.fragmentation))
     }
 
-    /// Returns true if the parts of idle memory should be taken from the map. This is the case if the map describes the
+    /// Returns true if the parts of cached memory should be taken from the map. This is the case if the map describes the
     /// same instant as the statistics, if the statistics do not contain the parts, or if private pools have free
     /// segments, which the statistics would count as returnable.
     fn needs(&self, map: &Fragmentation) -> bool {
@@ -83,54 +83,54 @@ impl Parts {
 
     /// Returns true if the map and the statistics describe different instants.
     fn differ(&self, map: &Fragmentation) -> bool {
-        differ(self.allocated, self.idle, map)
+        differ(self.allocated, self.cached, map)
     }
 
-    /// Splits idle memory into the parts reported by a map. Their total is limited to the idle memory, because the map
+    /// Splits cached memory into the parts reported by a map. Their total is limited to the cached memory, because the map
     /// may have been read at a different time.
     fn split_like(self, map: &Fragmentation) -> Self {
-        let mut left = self.idle.0;
+        let mut left = self.cached.0;
         let mut part = |size: Bytes| {
             let size = size.0.min(left);
             left -= size;
             Bytes(size)
         };
         let (stuck, waiting, private) = (part(map.stuck), part(map.active), part(map.kept));
-        let split = IdleParts { stuck, waiting, private, returnable: part(Bytes(u64::MAX)) };
+        let split = CachedParts { stuck, waiting, private, returnable: part(Bytes(u64::MAX)) };
         Self { split: Some(split), is_split_approximate: self.differ(map), ..self }
     }
 
     fn of_stats(pool: &Pool) -> Self {
-        let (stats, idle) = (&pool.stats, pool.stats.idle());
+        let (stats, cached) = (&pool.stats, pool.stats.cached());
         let split = stuck(stats).zip(returnable(stats)).map(|(stuck, returnable)| {
-            // Limit each part to what remains of the idle memory, because statistics that changed while they were being
+            // Limit each part to what remains of the cached memory, because statistics that changed while they were being
             // read may not add up.
             let waiting = stats.waiting();
-            let stuck = stuck.0.min(idle.0 - waiting.0);
-            IdleParts {
+            let stuck = stuck.0.min(cached.0 - waiting.0);
+            CachedParts {
                 stuck: Bytes(stuck),
-                returnable: Bytes(returnable.0.min(idle.0 - waiting.0 - stuck)),
+                returnable: Bytes(returnable.0.min(cached.0 - waiting.0 - stuck)),
                 private: Bytes(0),
                 waiting,
             }
         });
-        Self { allocated: stats.allocated.last(), idle, split, is_split_approximate: false }
+        Self { allocated: stats.allocated.last(), cached, split, is_split_approximate: false }
     }
 
-    /// Returns the known parts of idle memory, and the remainder.
-    fn idle_list(&self) -> [Bytes; 5] {
+    /// Returns the known parts of cached memory, and the remainder.
+    fn cached_list(&self) -> [Bytes; 5] {
         let split = self.split.unwrap_or_default();
         let known = [split.stuck, split.returnable, split.private, split.waiting];
         let sum = known.iter().fold(0_u64, |sum, p| sum.saturating_add(p.0));
-        let rest = Bytes(self.idle.0.saturating_sub(sum));
+        let rest = Bytes(self.cached.0.saturating_sub(sum));
         [known[0], known[1], known[2], known[3], rest]
     }
 }
 
 /// Returns true if the sizes differ from those of a map, which was then read at a different time.
-fn differ(allocated: Bytes, idle: Bytes, map: &Fragmentation) -> bool {
-    let map_idle = map.free.0.saturating_add(map.active.0);
-    allocated.0.abs_diff(map.allocated.0) > STEP || idle.0.abs_diff(map_idle) > STEP
+fn differ(allocated: Bytes, cached: Bytes, map: &Fragmentation) -> bool {
+    let map_cached = map.free.0.saturating_add(map.active.0);
+    allocated.0.abs_diff(map.allocated.0) > STEP || cached.0.abs_diff(map_cached) > STEP
 }
 
 /// Returns the exact memory values that the driver reports for a GPU, and whether they contradict the GPU memory
@@ -151,7 +151,7 @@ impl Figures {
         let parts = Parts::of(pool, read);
         let gpu = pools::gpu_of(frame, pool);
         let vram = pools::vram(frame, pool);
-        let reserved = parts.allocated.0.saturating_add(parts.idle.0);
+        let reserved = parts.allocated.0.saturating_add(parts.cached.0);
         let other = vram.map(|vram| vram.0.saturating_sub(reserved));
         let process = reserved.saturating_add(other.unwrap_or(0));
         let card = gpu.and_then(|gpu| card(gpu, process));
@@ -171,7 +171,7 @@ impl Figures {
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
-        // Limit the sizes that fit, because a map read at another time may show more idle memory.
+        // Limit the sizes that fit, because a map read at another time may show more cached memory.
         if let Some(unused) = figures.unused() {
             let sizes = [&mut figures.fits.cache, &mut figures.fits.flushed];
             sizes.into_iter().flatten().for_each(|size| *size = (*size).min(unused));
@@ -182,17 +182,17 @@ impl Figures {
     /// Rounds all parts of the GPU's memory together, so that every printed sum adds up.
     fn print(&mut self, parts: &Parts, other: Option<u64>, card: Option<[Bytes; 3]>) {
         let mut exact = vec![parts.allocated, Bytes(other.unwrap_or(0))];
-        exact.extend(parts.idle_list());
+        exact.extend(parts.cached_list());
         exact.extend(card.unwrap_or_default());
         let printed = apportion(&exact, STEP);
         let sum = |parts: &[Bytes]| Bytes(parts.iter().map(|p| p.0).sum());
         self.allocated = printed[0];
         self.other = other.map(|_| printed[1]);
-        self.idle = sum(&printed[2..7]);
+        self.cached = sum(&printed[2..7]);
         self.process = sum(&printed[..7]);
-        self.idle_parts = parts.split.map(|_| IdleParts {
+        self.cached_parts = parts.split.map(|_| CachedParts {
             stuck: printed[2],
-            // Add the idle memory that is in no other part, because it can only consist of entirely free segments.
+            // Add the cached memory that is in no other part, because it can only consist of entirely free segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
             waiting: printed[5],
@@ -207,15 +207,15 @@ impl Figures {
 }
 
 impl Figures {
-    /// Returns the unused memory: idle memory plus the memory that the driver reports as free, if the pool may use it.
+    /// Returns the unused memory: cached memory plus the memory that the driver reports as free, if the pool may use it.
     pub fn unused(&self) -> Option<Bytes> {
         let free = self.card?.free;
-        Some(Bytes(self.idle.0 + self.growth.map_or(free, |growth| growth.min(free)).0))
+        Some(Bytes(self.cached.0 + self.growth.map_or(free, |growth| growth.min(free)).0))
     }
 
     /// Returns true if the figures and the map describe different instants.
     pub fn differ(&self, map: &Fragmentation) -> bool {
-        differ(self.allocated, self.idle, map)
+        differ(self.allocated, self.cached, map)
     }
 
     /// Says whether the fragmentation matters now: `harmless now: up to 79.44 GiB fits`.
@@ -235,7 +235,7 @@ impl Figures {
     /// is fragmented`.
     pub fn headline(&self) -> String {
         let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
-            return format!("{} GiB is cached but not in tensors", gib(self.idle));
+            return format!("{} GiB is cached but not in tensors", gib(self.cached));
         };
         let fits = down_with_unit(largest);
         if !self.fits.is_complete() {
@@ -247,7 +247,7 @@ impl Figures {
         if is_harmless(largest, unused) {
             return format!("{} GiB unused; requests up to {fits} fit", gib(unused));
         }
-        let why = match self.idle_parts {
+        let why = match self.cached_parts {
             Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
                 format!(": {} GiB is fragmented", gib(parts.stuck))
             }

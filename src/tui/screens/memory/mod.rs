@@ -34,15 +34,15 @@ pub const DEF: ScreenDef = ScreenDef {
     title: "Memory",
     glossary: &[
         ("allocated", "Bytes in live tensors: torch.cuda.memory_allocated()."),
-        ("idle", "Cached by the allocator, but not in tensors: reserved - allocated."),
+        ("cached", "Cached by the allocator, but not in tensors: reserved - allocated."),
         (
             "stuck",
-            "Idle memory in segments that also hold live tensors (inactive split). Only requests from the same stream that \
-             fit into a free block can use it. In expandable segments: idle memory in partly used pages.",
+            "Cached memory in segments that also hold live tensors (inactive split). Only requests from the same stream that \
+             fit into a free block can use it. In expandable segments: cached memory in partly used pages.",
         ),
         (
             "returnable",
-            "Idle memory in segments that are entirely free. The allocator releases it to the driver when necessary.",
+            "Cached memory in segments that are entirely free. The allocator releases it to the driver when necessary.",
         ),
         (
             "private",
@@ -76,10 +76,10 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[2],
     ],
     sample: |app| {
-        // Prefer the process with the most idle memory, because its screen shows the most detail.
-        let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
+        // Prefer the process with the most cached memory, because its screen shows the most detail.
+        let cached = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.cached());
         let with_pool =
-            app.host.processes.rows.iter().filter(|row| row.pool().is_some()).max_by_key(idle);
+            app.host.processes.rows.iter().filter(|row| row.pool().is_some()).max_by_key(cached);
         let row = with_pool.or(app.host.processes.rows.first())?;
         Some(Box::new(MemoryScreen::new(row.id())))
     },

@@ -195,7 +195,7 @@ fn small_gib(size: Bytes) -> String {
 impl Shown<'_> {
     pub(super) fn lines(&self) -> Vec<AccountingRow> {
         let mut lines = Vec::from(self.pool_lines());
-        lines.extend(self.idle_lines());
+        lines.extend(self.cached_lines());
         lines.push(self.other_line());
         lines.push(self.process_line());
         lines.extend(self.card_lines());
@@ -228,25 +228,25 @@ impl Shown<'_> {
             compare: compare.into(),
             ..line(shape, "allocated", words, size)
         };
-        let shape = self.shape(MemoryPart::Idle);
-        let size = gib(figures.idle);
-        let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
+        let shape = self.shape(MemoryPart::Cached);
+        let size = gib(figures.cached);
+        let reserved = gib(Bytes(figures.allocated.0 + figures.cached.0));
         let limit =
             self.pool.limit.map(|limit| format!("reserved - allocated; limit {}", gib(limit)));
-        let idle = AccountingRow {
+        let cached = AccountingRow {
             compare: format!("{} {reserved}", if is_bfc { "pool_bytes" } else { "reserved" }),
-            ..line(shape, "idle", limit.as_deref().unwrap_or("reserved - allocated"), size)
+            ..line(shape, "cached", limit.as_deref().unwrap_or("reserved - allocated"), size)
         };
-        [allocated, idle]
+        [allocated, cached]
     }
 
-    /// Returns the parts of idle memory. Rare parts are omitted while they are 0.
-    fn idle_lines(&self) -> Vec<AccountingRow> {
+    /// Returns the parts of cached memory. Rare parts are omitted while they are 0.
+    fn cached_lines(&self) -> Vec<AccountingRow> {
         if self.pool.allocator.is_bfc() {
             // The allocator returns nothing to the driver, and one request can use any part.
             return Vec::new();
         }
-        let Some(parts) = self.figures.idle_parts else {
+        let Some(parts) = self.figures.cached_parts else {
             let words = "unknown without the map";
             return vec![line(None, "  stuck", words, self.theme.glyphs.absent.to_owned())];
         };
@@ -482,8 +482,8 @@ impl Shown<'_> {
         let parts = [
             format!("FITS {}", size(fits)),
             format!("alloc {}", tenths(figures.allocated)),
-            format!("idle {}", tenths(figures.idle)),
-            format!("stuck {}", size(figures.idle_parts.map(|p| p.stuck))),
+            format!("cached {}", tenths(figures.cached)),
+            format!("stuck {}", size(figures.cached_parts.map(|p| p.stuck))),
         ];
         let is_bfc = self.pool.allocator.is_bfc();
         let parts = &parts[..parts.len() - usize::from(is_bfc)];

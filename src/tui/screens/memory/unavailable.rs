@@ -101,13 +101,13 @@ pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Bu
     put_lines(buffer, rest, &stack, theme);
 }
 
-/// Formats the reported values: `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`. Missing
+/// Formats the reported values: `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, cached 1.8 GiB`. Missing
 /// values are omitted.
 fn reported_text(pool: &ReportedPool) -> String {
     let figures = [
         ("allocated", pool.allocated.get()),
         ("reserved", pool.reserved.get()),
-        ("idle", pool.idle().get()),
+        ("cached", pool.cached().get()),
         ("limit", pool.limit.get()),
         ("largest free block", pool.largest_free_block.get()),
     ];

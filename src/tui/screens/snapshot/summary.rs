@@ -31,7 +31,7 @@ pub fn figures(
     let mut figures = vec![
         ("allocated", size(found.allocated)),
         ("  requested", size(device.requested())),
-        ("idle", size(found.free)),
+        ("cached", size(found.free)),
         ("  stuck", size(found.stuck)),
         ("  returnable", size(found.returnable)),
     ];

@@ -58,7 +58,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
             split.driver,
             split.free,
             split.allocated,
-            split.idle,
+            split.cached,
             split.other,
         ],
         step,
@@ -87,7 +87,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
         };
         list.extend([
             part("  allocated", printed[4], "live tensors", Role::Allocated),
-            part("  idle", printed[5], "cached, not in use", Role::Idle),
+            part("  cached", printed[5], "not in tensors", Role::Cached),
             part("  other", printed[6], "context, libraries", Role::OtherVram),
         ]);
         if printed[0].0 > 0 {

@@ -51,8 +51,9 @@ fn headline_explains_fragmentation() {
     let mut pool = pool(size(14.10), size(20.90), size(5.90));
     pool.stats.largest_free_block = Bytes(size(0.61)).into();
     let figures = Figures::of(&frame, &pool, None);
-    let parts = figures.idle_parts.expect("a split");
-    let printed = [figures.allocated, figures.idle, parts.stuck, parts.returnable, figures.process];
+    let parts = figures.cached_parts.expect("a split");
+    let printed =
+        [figures.allocated, figures.cached, parts.stuck, parts.returnable, figures.process];
     assert_eq!(printed.map(gib), ["14.10", "6.80", "5.90", "0.90", "21.42"]);
     assert_eq!(
         figures.headline(),
@@ -68,7 +69,7 @@ fn headline_does_not_warn_about_contiguous_memory() {
     assert_eq!(figures.headline(), "10.00 GiB unused; requests up to 10.00 GiB fit");
     // With expandable segments, only the map shows which memory can be released.
     let figures = Figures::of(&frame, &pool(8 * gib, 13 * gib, 0), None);
-    assert_eq!(figures.idle_parts, None);
+    assert_eq!(figures.cached_parts, None);
     assert_eq!(
         figures.headline(),
         "15.00 GiB unused, and a request of 10.00 GiB fits; a larger one may not"
@@ -93,7 +94,7 @@ fn sizes_are_those_of_the_statistics_and_parts_of_another_instant_are_marked() {
     assert_eq!((split.stuck, split.returnable), (Bytes::gib(4), Bytes::gib(1)));
     assert!(!same.is_split_approximate);
     let later = Parts::of_stats(&pool).split_like(&map(9 * gib));
-    assert_eq!((later.idle, later.split), (Bytes::gib(5), same.split));
+    assert_eq!((later.cached, later.split), (Bytes::gib(5), same.split));
     assert!(later.is_split_approximate);
     let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
     assert!(!Figures::of(&frame, &pool, None).is_other_approximate);
@@ -123,7 +124,7 @@ fn no_more_fits_than_is_unused() {
     let pool = pool(8 * gib, 13 * gib, gib);
     let now = Figures::of(&frame, &pool, None);
     let figures = Figures::of(&frame, &pool, Some(&map(0)));
-    assert_eq!((figures.fits, figures.idle_parts), (now.fits, now.idle_parts));
+    assert_eq!((figures.fits, figures.cached_parts), (now.fits, now.cached_parts));
     // The statistics do not report the memory of private pools separately.
     let figures = Figures::of(&frame, &pool, Some(&map(1)));
     assert!(figures.is_split_approximate);
@@ -152,10 +153,10 @@ proptest! {
         let read = AnalysedMap::new(Arc::new(map));
         let figures = Figures::of(&frame, &pool, with_map.then_some(&read));
         let other = figures.other.unwrap_or_default().0;
-        prop_assert_eq!(figures.allocated.0 + figures.idle.0 + other, figures.process.0);
-        if let Some(p) = figures.idle_parts {
+        prop_assert_eq!(figures.allocated.0 + figures.cached.0 + other, figures.process.0);
+        if let Some(p) = figures.cached_parts {
             let sum = p.stuck.0 + p.returnable.0 + p.private.0 + p.waiting.0;
-            prop_assert_eq!(sum, figures.idle.0);
+            prop_assert_eq!(sum, figures.cached.0);
         }
         if let Some(card) = figures.card {
             let sum = card.driver.0 + card.elsewhere.0 + card.free.0 + figures.process.0;
