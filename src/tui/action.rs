@@ -114,7 +114,7 @@ actions! {
     Group: Screens, "group", ["t", "f5"], "group", "Show processes as a tree by parent, or in groups by user, container, job or rank";
     Columns: Screens, "columns", ["C", "f2"], "choose columns", "Choose the columns of the process table";
     Sort: Screens, "sort", ["s", "f6"], "sort", "Choose the column to sort processes by";
-    SortVram: Screens, "sort_vram", ["v"], "sort by VRAM", "Sort processes by VRAM, largest first; press again for the default order";
+    SortVram: Screens, "sort_vram", ["v"], "sort by VRAM", "Sort processes by VRAM, largest first; press again for the default order: by GPU, then VRAM, exited ones last";
     SortNext: Screens, "sort_next", [">"], "sort by next", "Sort by the next column";
     SortPrevious: Screens, "sort_previous", ["<"], "sort by previous", "Sort by the previous column";
     Invert: Screens, "invert", ["I"], "invert", "Reverse the sort order";
