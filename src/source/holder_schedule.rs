@@ -1,5 +1,5 @@
-//! Decides when a recorder requests the names of the tensors that hold memory: all PyTorch processes in turn, one at a
-//! time. A new process comes first.
+//! Decides when a recorder requests the names of the tensors and arrays that hold memory: all processes of PyTorch, JAX
+//! and CuPy in turn, one at a time. A new process comes first.
 //!
 //! A reading searches the heap of a process for up to two seconds while the process runs, so only one request is
 //! pending, and each frame causes at most one. With many processes, each of them is read less often.
@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gputop_model::holders::READING_INTERVAL;
 use gputop_model::protocol::Request;
-use gputop_model::{Frame, Millis, Mono, ProcessKey};
+use gputop_model::reported_pool::Framework;
+use gputop_model::{Frame, Millis, Mono, Pools, ProcessKey};
 
 /// Time to wait for a reply before another process is read. A reading takes at most two seconds, plus the transfer from
 /// a remote host.
@@ -28,8 +29,7 @@ impl HolderScheduler {
     /// Processes a frame. Returns the request to send now, if any.
     pub fn frame(&mut self, frame: &Frame) -> Option<Request> {
         let now = frame.mono;
-        let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
-        let listed: BTreeSet<ProcessKey> = pools.map(|pool| pool.process).collect();
+        let listed: BTreeSet<ProcessKey> = frame.pools.iter().flat_map(named).collect();
         self.requested.retain(|process, _| listed.contains(process));
         // A request is also due if the clock went backwards, for example after a reboot.
         let is_after = |at: Mono, time: Millis| now < at || now.since(at) >= time;
@@ -56,12 +56,21 @@ impl HolderScheduler {
     }
 }
 
+/// Returns the processes whose tensors or arrays have names. Those of TensorFlow have none.
+fn named(pools: &Pools) -> impl Iterator<Item = ProcessKey> {
+    let has_names = |framework| matches!(framework, Framework::Jax | Framework::Cupy);
+    let reported = pools.reported.iter().filter(move |pool| has_names(pool.framework));
+    let tensors = pools.list.iter().map(|pool| pool.process);
+    tensors.chain(reported.map(|pool| pool.process))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use gputop_model::{Pool, Pools};
+    use gputop_model::Pool;
+    use gputop_model::reported_pool::ReportedPool;
 
     fn frame(seconds: u64, pids: &[u32]) -> Frame {
         let pool = |pid: &u32| Pool { process: ProcessKey::new(*pid, 7), ..Pool::default() };
@@ -72,6 +81,33 @@ mod tests {
             pools: Some(Pools { list: Arc::new(pools), ..Pools::default() }),
             ..Frame::default()
         }
+    }
+
+    #[test]
+    fn reads_processes_of_pytorch_jax_and_cupy_in_turn() {
+        let (torch, jax, cupy, both, tensorflow) = (1, 2, 3, 4, 5);
+        let reported = |pid, framework| ReportedPool {
+            process: ProcessKey::new(pid, 7),
+            framework,
+            ..ReportedPool::default()
+        };
+        let mut mixed = frame(0, &[torch, both]);
+        mixed.pools.as_mut().expect("pools").reported = Arc::new(vec![
+            reported(jax, Framework::Jax),
+            reported(cupy, Framework::Cupy),
+            reported(both, Framework::Jax),
+            reported(tensorflow, Framework::Tensorflow),
+        ]);
+        let mut scheduler = HolderScheduler::default();
+        let mut next = |second: u64| {
+            let frame = Frame { mono: Mono(second * 1_000), ..mixed.clone() };
+            let Some(Request::Holders(Some(process))) = scheduler.frame(&frame) else {
+                return None;
+            };
+            scheduler.answered(process).then_some(process.pid.0)
+        };
+        let read: Vec<Option<u32>> = [0, 1, 2, 3, 4, 30].into_iter().map(&mut next).collect();
+        assert_eq!(read, [Some(torch), Some(jax), Some(cupy), Some(both), None, Some(torch)]);
     }
 
     /// Returns the times and processes of the requests. Every request is answered before the next frame.

@@ -1,4 +1,5 @@
-//! Names of tensors in a recording: recorded only at the user's request, replayed, and found again after a jump.
+//! Names of tensors and arrays in a recording: recorded only at the user's request, replayed, and found again after a
+//! jump.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -202,6 +203,29 @@ fn read(folder: &Path) -> Holders {
     let options = Options { time_limit: Duration::from_secs(120), ..Options::default() };
     let never = AtomicBool::new(false);
     read_recorded(&dump, &dump, &options, &|| Duration::ZERO, &never).unwrap()
+}
+
+#[test]
+fn names_of_arrays_are_replayed() {
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
+    let mut day = Day::new();
+    let frames: Vec<Frame> = (0..3).map(|_| day.next().clone()).collect();
+    let arrays = read(Path::new("crates/peek/tests/data/arrays/cupy-14.2.0"));
+    let arrays = Holders { process: trainer(0), at: frames[0].mono, ..arrays };
+    recorder.frame(&frames[0]).unwrap();
+    recorder.holders(&arrays).unwrap();
+    frames[1..].iter().for_each(|frame| recorder.frame(frame).unwrap());
+    let mut replay = Replay::start(recorder.finish().unwrap(), frames);
+    replay.go_to(2);
+    assert_eq!(replay.host.missing_holders(trainer(0)), None);
+    let row = |row: &HolderRow| (row.key.name.clone(), row.count, row.dtype.clone(), row.bytes);
+    let rows: Vec<_> = replay.rows(0).iter().map(row).collect();
+    for (name, count, dtype, bytes) in
+        [("weights['dense']", 1, "float32", 32_768), ("solver.parts[*]", 2, "mixed", 1_024)]
+    {
+        let expected = (name.to_owned(), count, dtype.to_owned(), Bytes(bytes));
+        assert!(rows.contains(&expected), "{name}: {rows:?}");
+    }
 }
 
 /// Reads every dump of a program, and records each reading twice, as within a minute.

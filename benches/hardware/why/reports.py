@@ -18,7 +18,7 @@ EXPECTED = {
     "affinity": ("data_loader", "one core"),  # pytorch/pytorch#101850
     "threads": ("data_loader", "cores"),  # open-mmlab/mmdetection#6867
     "broadcast": ("other_rank", "broadcast"),  # Lightning-AI/pytorch-lightning#21487
-    "nvidia_smi": ("child", "nvidia-smi"),  # Lightning-AI/pytorch-lightning#189
+    "nvidia_smi": ("child_process", "nvidia-smi"),  # Lightning-AI/pytorch-lightning#189
     "step_counter": ("waits_for_gpu", ".item()"),  # Lightning-AI/pytorch-lightning#19955
     "item": ("waits_for_gpu", ".item()"),  # konstmish/prodigy#38
     "reopened": ("data_loader", "workers"),  # visionml/pytracking#374

@@ -30,7 +30,7 @@ crate::named! {
         Load = "loads a model",
         Evaluation = "evaluation",
         Log = "logging",
-        Child = "waits for another program",
+        ChildProcess = "waits for another program",
         Compile = "compiles",
         Import = "imports",
         Disk = "reads or writes files",

@@ -98,17 +98,16 @@ const LIBRARIES: &[&str] = &[
 /// frames.
 const COMPILED: &[&str] = &[".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so"];
 
-/// Returns true if the file belongs to the user, not to Python or an installed package.
+/// Returns true if the file is known, and belongs to the user, not to Python or an installed package.
 pub fn is_users_file(file: &str) -> bool {
-    !LIBRARIES.iter().any(|library| file.contains(library))
+    !matches!(file, "" | "??") && !LIBRARIES.iter().any(|library| file.contains(library))
 }
 
 impl StackFrame {
     /// Returns true if the stack frame is in the user's Python code.
     pub fn is_users(&self) -> bool {
-        let is_named = !matches!(&*self.file, "" | "??");
         let is_compiled = COMPILED.iter().any(|end| self.file.ends_with(end));
-        is_named && !is_compiled && is_users_file(&self.file)
+        !is_compiled && is_users_file(&self.file)
     }
 
     pub fn file_name(&self) -> &str {

@@ -157,8 +157,8 @@ settings! {
         flag Processes "--on-exit": "Also run the --on-incident command for each GPU process that exits", |arg| arg;
     record_names: bool = switch,
         default "false", example "true", variable "GPUTOP_RECORD_NAMES":
-        "In incidents and recordings, store the names of the tensors that hold memory",
-        flag Processes "--record-names": "Store the names of the tensors that hold memory", |arg| arg;
+        "In incidents and recordings, store the names of the tensors and arrays that hold memory",
+        flag Processes "--record-names": "Store the names of the tensors and arrays that hold memory", |arg| arg;
     probe_interval: Option<Millis> = text(|text| time_or_off("probe interval", text), time_text),
         default "off", example "\"5m\"", variable "GPUTOP_PROBE_INTERVAL":
         "Time between repeated probes while the probe screen is open, from 10s to 24h, or `off`",

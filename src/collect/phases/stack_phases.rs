@@ -52,8 +52,10 @@ impl StackPhases {
         let line = frames.first().and_then(|frame| self.line(frame));
         let phase = table.phase(&matches, line);
         let begin = if OUTER.contains(&phase) { table.outer_frame(&matches) } else { None };
-        let users = |from: usize| functions.iter().skip(from).position(|f| f.is_users);
-        let began_at = begin.and_then(|begin| Some(begin + users(begin)?));
+        // Code that the program has generated may have no line.
+        let is_users = |at: &usize| functions[*at].is_users && frames[*at].position.line > 0;
+        let users = |from: usize| (from..frames.len()).find(is_users);
+        let began_at = begin.and_then(users);
         let by_line = (line == Some(phase)).then_some(0);
         let place = frames.get(by_line.or(began_at).or(users(0)).unwrap_or(0));
         let place = place.map(|f| Place { code: Rc::clone(&f.code), position: f.position });
@@ -108,5 +110,58 @@ impl Place {
             line: self.position.line,
         };
         frame.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use gputop_model::ProcessKey;
+
+    use super::*;
+
+    const PYTHON: &str = "/usr/lib/python3.13/multiprocessing/";
+    const LOADER: &str = "/venv/lib/python3.13/site-packages/torch/utils/data/dataloader.py";
+
+    fn place(stack: &[(&str, &str, u32)]) -> (Phase, Option<String>) {
+        let frame = |(id, (function, path, line)): (u32, &(&str, &str, u32))| SampledFrame {
+            code: Rc::new(Code {
+                id,
+                function: (*function).into(),
+                file: (*path).into(),
+                path: (*path).into(),
+            }),
+            position: SourcePosition { line: *line, columns: None },
+        };
+        let frames: Vec<SampledFrame> = (0..).zip(stack).map(frame).collect();
+        let sources = SourceFiles::new(Path::new("/nowhere"), ProcessKey::default());
+        let (phase, place) = StackPhases::new(sources).of(&frames);
+        (phase, place.map(|place| place.label()))
+    }
+
+    /// Starts of loader workers in Python 3.13, with the frames that it puts below an `__init__`.
+    #[test]
+    fn a_frame_without_a_file_or_line_is_not_the_place_of_a_phase() {
+        let fork = format!("{PYTHON}popen_fork.py");
+        let [process, context] = ["process.py", "context.py"].map(|name| format!("{PYTHON}{name}"));
+        let stack = [
+            ("Popen._launch", &*fork, 67),
+            ("Popen.__init__", &*fork, 20),
+            ("__init__", "__init__", 0),
+            ("ForkContext._Popen", &*context, 282),
+            ("BaseProcess.start", &*process, 121),
+            ("_MultiProcessingDataLoaderIter.__init__", LOADER, 1_170),
+            ("__init__", "", 3),
+            ("DataLoader._get_iterator", LOADER, 424),
+            ("DataLoader.__iter__", LOADER, 493),
+            ("train", "/home/ana/train.py", 80),
+            ("<module>", "/home/ana/train.py", 140),
+        ];
+        let expected = (Phase::LoaderStart, Some("train.py:80 train".to_owned()));
+        assert_eq!(place(&stack), expected);
+        // Without a line of the user, the innermost frame stands for the phase.
+        let innermost = (Phase::LoaderStart, Some("popen_fork.py:67 Popen._launch".to_owned()));
+        assert_eq!(place(&stack[..9]), innermost);
     }
 }

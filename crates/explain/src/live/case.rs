@@ -394,6 +394,11 @@ impl LiveCase {
         self.stall = Some(stall);
     }
 
+    /// Explains the case by a stall that a rank of another host has caused, unless a stall is known.
+    pub fn take_stall_by_other_host(&mut self, stall: Stall) {
+        self.stall.get_or_insert(stall);
+    }
+
     /// Returns true if the process is a rank of a job that stalls.
     pub fn stalls(&self, process: Option<ProcessKey>) -> bool {
         let is_rank = |stall: &Stall| process.is_some_and(|key| stall.ranks.contains(&key));
@@ -515,7 +520,9 @@ impl LiveCase {
         if !kernel.is_empty() {
             logs.push(kernel_report::findings(catalogue, &kernel));
         }
-        if logs.iter().all(|log| log.sightings.is_empty()) {
+        // A stall by a rank of another host is an incident of that host, and can only explain one of this host.
+        let explains = usize::from(self.stall.as_ref().is_some_and(|stall| !stall.is_here));
+        if logs.iter().skip(explains).all(|log| log.sightings.is_empty()) {
             return None;
         }
         let mut incident = diagnose(catalogue, &logs, &self.measured()).into_iter().next()?;

@@ -426,6 +426,11 @@ impl Observer {
         if !self.cases[index].add(event, measured) {
             return Vec::new();
         }
+        if let Some(process) = event.process
+            && let Some(stall) = self.stalls.by_other_host(process, event.mono)
+        {
+            self.cases[index].take_stall_by_other_host(stall);
+        }
         let index = self.drop_large_cases(index);
         self.add_earlier_holders(index, event);
         let revision = self.conclude(index);

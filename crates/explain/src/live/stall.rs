@@ -12,6 +12,7 @@ use gputop_model::stack::PythonStack;
 use gputop_model::text::visible;
 use gputop_model::units::{Millis, Mono};
 
+use super::windows::SAME_FAILURE_WINDOW;
 use crate::catalogue::Catalogue;
 use crate::fields::FieldMap;
 use crate::log::{LogFindings, Sighting, TextSource};
@@ -42,12 +43,15 @@ pub struct StallWatch {
     exits: VecDeque<(Mono, ProcessKey, RankExit)>,
     /// Wait from which on each open stall is reported again. It doubles with each report.
     reported: BTreeMap<JobKey, Millis>,
+    /// Recent stalls of ranks of this host by a rank of another host, newest last.
+    by_other_hosts: Vec<(Mono, Stall)>,
 }
 
 /// A stall at one look.
 #[derive(Debug, Clone)]
 pub struct Stall {
-    /// Process of the rank that holds up the others, or of a rank that waits if none can be named.
+    /// Process of the rank that holds up the others, or of a rank that waits if none can be named. For a failure that a
+    /// stall of another host explains, the process that failed.
     pub process: ProcessKey,
     pub since: Mono,
     pub stack: Option<Arc<PythonStack>>,
@@ -55,6 +59,8 @@ pub struct Stall {
     pub ranks: Vec<ProcessKey>,
     /// True if the incident is new or much longer than it was at the last report.
     pub is_news: bool,
+    /// True if the rank named by the stall is on this host, so that the stall is an incident of this host.
+    pub is_here: bool,
     rank: Option<u32>,
     kind: StallKind,
     sentence: String,
@@ -140,7 +146,16 @@ impl StallWatch {
         }
     }
 
-    /// Returns the jobs that stall, at most once a second.
+    /// Returns the stall that a rank of another host has caused for a process shortly before `at`, about that process.
+    pub fn by_other_host(&self, process: ProcessKey, at: Mono) -> Option<Stall> {
+        self.by_other_hosts.iter().rev().find_map(|(then, stall)| {
+            let is_recent = at.since(*then) <= SAME_FAILURE_WINDOW;
+            let is_match = is_recent && stall.ranks.contains(&process);
+            is_match.then(|| Stall { process, ..stall.clone() })
+        })
+    }
+
+    /// Returns the jobs that a rank of this host stalls, at most once a second.
     pub fn frame(&mut self, host: &str, frame: &Frame) -> Vec<Stall> {
         let has_ranks = !frame.ranks.is_empty();
         if !(has_ranks || self.had_ranks) || frame.mono.since(self.looked_at) < PERIOD {
@@ -156,6 +171,7 @@ impl StallWatch {
         let reports = self.jobs.push(host, frame.mono, ranks);
         let mut open = BTreeMap::new();
         let mut stalls = Vec::new();
+        self.by_other_hosts.retain(|(at, _)| frame.mono.since(*at) <= SAME_FAILURE_WINDOW);
         for report in &reports {
             let long = report.verdicts.iter().filter(|verdict| verdict.waited >= MIN_WAIT);
             let known = long.filter_map(|verdict| Some((verdict, StallKind::of(verdict)?)));
@@ -165,6 +181,10 @@ impl StallWatch {
             else {
                 continue;
             };
+            if !stall.is_here {
+                self.by_other_hosts.push((frame.mono, stall));
+                continue;
+            }
             let waited = frame.mono.since(stall.since);
             let due = self.reported.get(&report.job).copied().unwrap_or_default();
             stall.is_news = waited >= due;
@@ -178,7 +198,7 @@ impl StallWatch {
 }
 
 impl Stall {
-    /// Returns `None` if the rank is on another host.
+    /// Returns `None` if the rank is unknown, or on this host and no longer read.
     fn new(
         host: &str,
         frame: &Frame,
@@ -188,9 +208,13 @@ impl Stall {
     ) -> Option<Self> {
         let named = verdict.culprits.first().or(verdict.waiting.first())?;
         let here = report.ranks.iter().filter(|row| *row.host == *host);
-        let row = here.clone().find(|row| row.rank == *named)?;
+        let row = report.ranks.iter().find(|row| row.rank == *named)?;
+        let is_here = *row.host == *host;
         let mut readings = frame.ranks.iter();
-        let stack = readings.find(|read| read.process == row.process)?.stack.clone();
+        let stack = match is_here {
+            true => readings.find(|read| read.process == row.process)?.stack.clone(),
+            false => None,
+        };
         let process = |row: &RankRow| row.process;
         let text = verdict.to_string();
         Some(Self {
@@ -204,7 +228,8 @@ impl Stall {
             stack,
             ranks: here.map(process).collect(),
             is_news: false,
-            rank: (verdict.culprits.len() == 1).then_some(*named),
+            is_here,
+            rank: (is_here && verdict.culprits.len() == 1).then_some(*named),
             kind,
             evidence: format!(
                 "{} {} in {} #{} of group {}",

@@ -22,7 +22,7 @@ pub enum Cause {
     Evaluation,
     Logging,
     /// Waits for a program that it started.
-    Child,
+    ChildProcess,
     OtherRank,
     CopiesToGpu,
     WaitsForGpu,
@@ -66,7 +66,7 @@ impl Cause {
             Self::Disk => "disk",
             Self::Evaluation => "evaluation",
             Self::Logging => "logging",
-            Self::Child => "child",
+            Self::ChildProcess => "child_process",
             Self::OtherRank => "other_rank",
             Self::CopiesToGpu => "copies_to_gpu",
             Self::WaitsForGpu => "waits_for_gpu",

@@ -224,7 +224,7 @@ impl Signals<'_> {
             (disk, self.is_disk_bound(), Cause::Disk),
             row(&[Phase::Evaluation], 0.3, Cause::Evaluation),
             row(&[Phase::Log], 0.2, Cause::Logging),
-            row(&[Phase::Child], 0.2, Cause::Child),
+            row(&[Phase::ChildProcess], 0.2, Cause::ChildProcess),
         ];
         let fitting = rows.into_iter().filter(|(_, fits, _)| *fits).rev();
         if let Some((share, _, cause)) = fitting.max_by(|a, b| a.0.total_cmp(&b.0)) {

@@ -26,7 +26,7 @@ const EXPLAINS_LINES: &[Phase] = &[
     Phase::LoaderStart,
     Phase::Evaluation,
     Phase::Log,
-    Phase::Child,
+    Phase::ChildProcess,
 ];
 /// Phases of a program that has started, although a module is still being imported: the whole script may be a module.
 const STARTED: &[Phase] =

@@ -75,9 +75,9 @@ impl Text<'_> {
                 Some("Log less often, and without tensors that are on the GPU."),
                 "logs",
             ),
-            Cause::Child => self.phase(
+            Cause::ChildProcess => self.phase(
                 "Waits for a program that it started",
-                &[Phase::Child],
+                &[Phase::ChildProcess],
                 Some("Start it less often, or in a thread of its own."),
                 "waits for another program",
             ),
@@ -396,7 +396,7 @@ impl Text<'_> {
         match cause {
             Cause::DataLoader(_) => list.extend(self.workers()),
             Cause::Disk | Cause::Checkpoint => list.extend(self.storage()),
-            Cause::Compiles | Cause::Logging | Cause::Child
+            Cause::Compiles | Cause::Logging | Cause::ChildProcess
                 if !window.workers.programs.is_empty() =>
             {
                 list.push(format!("child processes: {}", window.workers.programs.join(", ")));
@@ -540,7 +540,7 @@ fn phases_of(cause: Cause) -> &'static [Phase] {
         Cause::Disk => &[Phase::Disk],
         Cause::Evaluation => &[Phase::Evaluation],
         Cause::Logging => &[Phase::Log],
-        Cause::Child => &[Phase::Child],
+        Cause::ChildProcess => &[Phase::ChildProcess],
         Cause::CopiesToGpu => &[Phase::Copy],
         Cause::WaitsForGpu => &[Phase::Sync],
         Cause::PythonOrLaunches | Cause::SmallKernels => OWN_WORK,

@@ -158,8 +158,9 @@ pub(super) fn code_names(python: &Python<'_>, code: u64) -> Option<Option<(Strin
     }
     let object = |offset: u64| reader.pointer(code.checked_add(offset)?);
     let path = python.raw_text(object(layout.code_file)?, MAX_PATH)?;
-    // Python 3.12 and later have code of their own for calls from C (`_Py_MakeShimCode`).
-    if path == "<shim>" {
+    // Python 3.12 and later have code of their own for calls from C (`_Py_MakeShimCode`). From 3.13 on, the frame that
+    // calls an `__init__` may have some as well, without a file or line (`_Py_InitCleanup` in Python/specialize.c).
+    if matches!(&*path, "<shim>" | "__init__") {
         return Some(None);
     }
     // Since Python 3.11, `co_qualname`, such as `Model.forward`, follows `co_name`.

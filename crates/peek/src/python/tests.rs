@@ -108,6 +108,46 @@ fn stack_lists_functions_and_lines_innermost_first() {
     assert!(reader.attached.is_empty());
 }
 
+/// Enters the same `__init__` often enough that Python 3.13 and later call it with a frame of their own below it.
+const INIT: &str = "\
+import time
+
+class Loader:
+    def __init__(self, seconds):
+        time.sleep(seconds)
+
+def load(seconds):
+    return Loader(seconds)
+
+for _ in range(1_000):
+    load(0)
+print('here', flush=True)
+load(600)
+";
+
+#[test]
+fn stacks_have_no_frames_of_the_interpreter_itself() {
+    let target = Target::python(INIT);
+    let mut reader = PythonReader::default();
+    let mut sampler = StackSampler::attach(Path::new(PROC), target.key().pid).expect("Python");
+    let main = sampler.list().expect("threads")[0].id;
+    let expected = [5, 8, 13];
+    // Retry, because the program prints its line before it goes to sleep.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let stack = read(&mut reader, target.key()).expect("a stack");
+        let frames = stack.main().expect("a thread").frames.iter();
+        let read: Vec<_> = frames.map(|frame| frame.line).collect();
+        let sampled = sampler.stack(main).expect("a stack");
+        let sampled: Vec<_> = sampled.iter().map(|frame| frame.position.line).collect();
+        if read == expected && sampled == expected {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{read:?} {sampled:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A module that resembles gputop's hook: the program calls it, and it has its own thread.
 const HOOK_MODULE: &str = "\
 import _thread, time

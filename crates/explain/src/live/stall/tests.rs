@@ -156,24 +156,43 @@ fn of_host(host: usize, second: u64) -> Arc<Frame> {
 
 const OTHER_CLOCK: u64 = 90_000_000;
 
-#[test]
-fn a_stall_across_hosts_is_an_incident_of_the_host_whose_rank_holds_up_the_others() {
+/// Returns the observers of two hosts, with the records of each in the first `seconds` of waiting.
+fn wait_on_two_hosts(seconds: u64) -> [(Observer, Vec<Record>); 2] {
     let jobs = JoinedJobs::default();
     let observe = |host: &str, boot: &str| {
         let mut observer = Observer::of_host_among(jobs.clone());
         let (host, boot_id) = (host.into(), boot.into());
         observer.hello(Arc::new(Hello { boot_id, host, ..Hello::default() }));
-        observer
+        (observer, Vec::new())
     };
-    let mut observers = [observe("node1", "boot"), observe("node2", "other boot")];
-    let mut records = [Vec::new(), Vec::new()];
-    for second in 0..119 {
-        for (host, observer) in observers.iter_mut().enumerate() {
-            records[host].extend(observer.frame(&of_host(host, second)));
+    let mut hosts = [observe("node1", "boot"), observe("node2", "other boot")];
+    for second in 0..seconds {
+        for (host, (observer, records)) in hosts.iter_mut().enumerate() {
+            records.extend(observer.frame(&of_host(host, second)));
         }
     }
-    assert_eq!(records[0], []);
-    let [record] = &records[1][..] else { panic!("{} records", records[1].len()) };
+    hosts
+}
+
+/// Returns a line of a rank's log, `second` seconds after the ranks began to wait.
+fn logged(rank: u32, second: u64, text: &str) -> Event {
+    let excerpt = LogExcerpt { text: text.into(), ..LogExcerpt::default() };
+    Event {
+        boot_id: "boot".into(),
+        mono: Mono(START + second * 1_000),
+        process: Some(key(rank)),
+        observation: Observation::Log(Box::new(excerpt)),
+        ..Event::default()
+    }
+}
+
+const TIMEOUT: &str = "[rank0]:[E1104 09:41:20.118372655 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=30, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600043 milliseconds before timing out.\n";
+
+#[test]
+fn a_stall_across_hosts_is_an_incident_of_the_host_whose_rank_holds_up_the_others() {
+    let [(_, first), (_, second)] = wait_on_two_hosts(119);
+    assert_eq!(first, []);
+    let [record] = &second[..] else { panic!("{} records", second.len()) };
     assert_eq!(
         record.incident.title,
         "Rank 3 on node2 holds up 3 ranks for 60 s: it waits for its data loader (train.py:37)."
@@ -184,19 +203,33 @@ fn a_stall_across_hosts_is_an_incident_of_the_host_whose_rank_holds_up_the_other
 }
 
 #[test]
+fn a_timeout_on_another_host_is_explained_by_the_stall() {
+    let [(mut observer, before), _] = wait_on_two_hosts(600);
+    assert_eq!(before, []);
+    assert_eq!(observer.event(&logged(0, 600, "epoch 3, loss 0.25\n")), []);
+    let records = observer.event(&logged(0, 600, TIMEOUT));
+    let [record] = &records[..] else { panic!("{} records", records.len()) };
+    let incident = &record.incident;
+    assert_eq!((incident.id.as_str(), incident.severity), (super::CARD, Severity::Fatal));
+    let title = "Rank 3 on node2 holds up 3 ranks for ";
+    assert!(incident.title.starts_with(title), "{}", incident.title);
+    let then: Vec<_> = incident.secondary.iter().map(|one| one.headline.as_str()).collect();
+    assert_eq!(then, ["COLLECTIVE TIMEOUT"]);
+    // The process that failed is on this host, unlike rank 3.
+    assert_eq!((incident.fields.pid, incident.fields.rank), (Some(Pid(400)), None));
+    // The other ranks of this host belong to the same incident.
+    let others = observer.event(&logged(2, 602, &TIMEOUT.replace("ank 0", "ank 2")));
+    assert!(others.iter().all(|other| other.key == record.key), "{others:#?}");
+    // Once the ranks no longer wait, a timeout is an incident of its own.
+    let [(mut observer, _), _] = wait_on_two_hosts(100);
+    let [record] = &observer.event(&logged(0, 600, TIMEOUT))[..] else { panic!("one record") };
+    assert_ne!(record.incident.id, super::CARD);
+}
+
+#[test]
 fn the_timeout_that_follows_names_the_rank_that_the_others_waited_for() {
     let (mut observer, before) = wait(600);
-    let excerpt = LogExcerpt {
-        text: "[rank0]:[E1104 09:41:20.118372655 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=30, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600043 milliseconds before timing out.\n".into(),
-        ..LogExcerpt::default()
-    };
-    let records = observer.event(&Event {
-        boot_id: "boot".into(),
-        mono: Mono(START + 600_500),
-        process: Some(key(0)),
-        observation: Observation::Log(Box::new(excerpt)),
-        ..Event::default()
-    });
+    let records = observer.event(&logged(0, 600, TIMEOUT));
     let [record] = &records[..] else { panic!("{} records", records.len()) };
     assert_eq!(record.key, before[0].key);
     let incident = &record.incident;
