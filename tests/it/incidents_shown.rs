@@ -449,10 +449,10 @@ fn explained_after(parts: &[(u64, u64, bool)]) -> Vec<(String, Option<u32>)> {
         for line in lines_until(FOUR_GPUS, to.min(end)) {
             match line {
                 Line::Update(Update::Frame(frame)) if *has_frames && frame.mono >= from => {
-                    diagnosis.see(Update::Frame(frame));
+                    diagnosis.see(Update::Frame(Arc::clone(frame)));
                 }
                 Line::Update(Update::Event(event)) if event.mono >= from => {
-                    diagnosis.see(Update::Event(event));
+                    diagnosis.see(Update::Event(event.clone()));
                 }
                 _ => {}
             }

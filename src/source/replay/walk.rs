@@ -172,9 +172,8 @@ impl RecordingWalk<'_> {
             if bytes.len() < 4 {
                 return Ok(self.length);
             }
-            let found = bytes
-                .windows(4)
-                .position(|four| number::<4>(four).is_some_and(|n| is_known(n as u32)));
+            let found =
+                bytes.array_windows().position(|magic| is_known(u32::from_le_bytes(*magic)));
             if let Some(found) = found {
                 return Ok(at + found as u64);
             }

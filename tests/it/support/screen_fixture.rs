@@ -1,7 +1,7 @@
 //! Builds an `App` at a given time of a recording, for screen snapshots and for the documentation's pictures.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gputop::dashboard::recording::Recording;
@@ -65,7 +65,9 @@ pub fn app_at(
     let mut maps = Vec::new();
     for line in lines_until(bytes, target) {
         match line {
-            Line::Update(update @ (Update::Frame(_) | Update::Event(_))) => app.update(update),
+            Line::Update(update @ (Update::Frame(_) | Update::Event(_))) => {
+                app.update(update.clone());
+            }
             Line::Map(map) => maps.push(map),
             _ => {}
         }
@@ -84,18 +86,27 @@ pub fn app_at(
 }
 
 /// Returns the lines of a recording up to a time.
-pub fn lines_until(bytes: &[u8], target: Mono) -> impl Iterator<Item = Line> {
-    let text = zstd::stream::decode_all(bytes).expect("whole");
-    let lines = text.split(|byte| *byte == b'\n');
-    let lines: Vec<Line> = lines
-        .filter(|line| !line.is_empty())
-        .map(|line| Line::read(line).expect("a line"))
-        .collect();
-    lines.into_iter().take_while(move |line| match line {
+pub fn lines_until(bytes: &'static [u8], target: Mono) -> impl Iterator<Item = &'static Line> {
+    lines(bytes).iter().take_while(move |line| match line {
         Line::Update(Update::Frame(frame)) => frame.mono <= target,
         Line::Update(Update::Event(event)) => event.mono <= target,
         _ => true,
     })
+}
+
+/// Returns all lines of a recording. Each recording is parsed once, because a debug build takes a second for it and
+/// some tests show dozens of times of the same recording.
+fn lines(bytes: &'static [u8]) -> &'static [Line] {
+    static PARSED: Mutex<Vec<(&[u8], &[Line])>> = Mutex::new(Vec::new());
+    let mut parsed = PARSED.lock().expect("a readable recording");
+    if let Some((_, lines)) = parsed.iter().find(|(known, _)| std::ptr::eq(*known, bytes)) {
+        return lines;
+    }
+    let text = zstd::stream::decode_all(bytes).expect("whole");
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let lines: Vec<Line> = lines.map(|line| Line::read(line).expect("a line")).collect();
+    parsed.push((bytes, lines.leak()));
+    parsed.last().expect("just added").1
 }
 
 /// Adds the incidents up to `seconds` after the start of a recording to its app.
@@ -107,7 +118,7 @@ pub fn diagnose(app: &mut App, bytes: &'static [u8], seconds: u64) {
     watcher.see(&Update::Hello(Arc::new(file.hello().clone())));
     for line in lines_until(bytes, target) {
         if let Line::Update(update) = line {
-            watcher.see(&update);
+            watcher.see(update);
         }
     }
     for result in watcher.finish(Duration::from_secs(60)) {

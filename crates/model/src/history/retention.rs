@@ -75,7 +75,6 @@ impl History {
             if let Some(process) = key.process() {
                 let process = sizes.entry(process).or_default();
                 process.until = process.until.max(series.until().unwrap_or_default());
-                process.bytes += series.bytes();
             }
         }
         sizes.retain(|_, process| now.since(process.until) >= SILENT);
@@ -86,8 +85,10 @@ impl History {
         for (key, series) in &self.series {
             let is_memory =
                 matches!(key, SeriesKey::Vram(..) | SeriesKey::Pool(_, _, PoolMetric::Reserved));
-            let process = key.process().filter(|_| is_memory);
-            if let Some(process) = process.and_then(|process| sizes.get_mut(&process)) {
+            let process = key.process().and_then(|process| sizes.get_mut(&process));
+            let Some(process) = process else { continue };
+            process.bytes += series.bytes();
+            if is_memory {
                 process.peak = process.peak.max(series.peak());
             }
         }
