@@ -37,7 +37,8 @@ pub fn draw_gpus(
     let theme = &app.ui.theme;
     // Notes are long on machines with trouble. The column is as wide as there is room, so that its place is always the same.
     let note = GPU_COLUMNS.iter().position(|column| column.title == NOTE);
-    let widened = note.map(|at| (at, GPU_COLUMNS[at].width + area.width.saturating_sub(80) * 3 / 5));
+    let widened =
+        note.map(|at| (at, GPU_COLUMNS[at].width + area.width.saturating_sub(80) * 3 / 5));
     let choice = ColumnChoice { widened, ..ColumnChoice::default() };
     let view = View { cursor, columns: choice, ..View::default() };
     let cell = |column: &_, row: &GpuRow| row.cell(column, &theme.zone);

@@ -305,7 +305,8 @@ impl Shown<'_> {
             name => format!("{name} {},", row.bytes.short()),
         };
         parts.extend(groups.iter().take(4).map(words));
-        let key = format!("{} holders", self.app.ui.keymap.label(Action::Holders));
+        let action = Action::Holders;
+        let key = format!("{} {}", self.app.ui.keymap.label(action), action.def().short);
         let right = put_right(buffer, area.x, area.right(), area.y, &key, theme.style(Role::Key));
         if !groups.is_empty() {
             let room = right.saturating_sub(area.x + 2);
