@@ -303,19 +303,19 @@ pub fn status_line(
     match status(app, unread, screen) {
         Status::Incident(news) => {
             let is_above_page = screen.incident().is_some();
-            incident(app, news, unread.len(), explained, is_above_page, area, buffer);
+            incident(app, news, unread, explained, is_above_page, area, buffer);
         }
         Status::Text(text, role, action) => {
             let theme = &app.ui.theme;
             let area = margin(area);
             let right = match action {
-                Some(Action::Incidents) => put_incidents_key(app, unread.len(), area, buffer),
+                Some(Action::Incidents) => put_incidents_key(app, unread, area, buffer),
                 Some(action) => {
-                    let right = put_key(app, action, action.def().short, area, buffer);
+                    let right = put_key(app, action, (action.def().short, Role::Dim), area, buffer);
                     let rest = Rect { width: right.saturating_sub(area.x), ..area };
                     let has_incidents = action == Action::Ranks && !unread.is_empty();
                     match has_incidents && area.width >= 60 {
-                        true => put_incidents_key(app, unread.len(), rest, buffer),
+                        true => put_incidents_key(app, unread, rest, buffer),
                         false => right,
                     }
                 }
@@ -327,26 +327,34 @@ pub fn status_line(
     }
 }
 
-/// Draws the key of the list of incidents at the right end of an area. Returns its first column.
-fn put_incidents_key(app: &App, unread: usize, area: Rect, buffer: &mut Buffer) -> u16 {
-    let words = match unread {
+/// Draws the number of unread incidents and the key of their list at the right end of an area, in the colour of the most
+/// severe one. Returns its first column.
+fn put_incidents_key(
+    app: &App,
+    unread: &[&ListedIncident],
+    area: Rect,
+    buffer: &mut Buffer,
+) -> u16 {
+    let words = match unread.len() {
         0 | 1 => "incident".to_owned(),
-        unread => format!("{unread} incidents"),
+        count => format!("{count} incidents"),
     };
-    put_key(app, Action::Incidents, &words, area, buffer)
+    let severity = news(unread.iter().copied()).map(|incident| incident.severity);
+    let role = severity.map_or(Role::Dim, Role::of_severity);
+    put_key(app, Action::Incidents, (&words, role), area, buffer)
 }
 
 /// Draws a key at the right end of an area, and what it does: ` d explain`. Returns its first column.
-fn put_key(app: &App, action: Action, words: &str, area: Rect, buffer: &mut Buffer) -> u16 {
+fn put_key(
+    app: &App,
+    action: Action,
+    (words, role): (&str, Role),
+    area: Rect,
+    buffer: &mut Buffer,
+) -> u16 {
     let theme = &app.ui.theme;
-    let right = put_right(
-        buffer,
-        area.x,
-        area.right(),
-        area.y,
-        &format!(" {words}"),
-        theme.style(Role::Dim),
-    );
+    let words = format!(" {words}");
+    let right = put_right(buffer, area.x, area.right(), area.y, &words, theme.style(role));
     let key = format!("  {}", app.ui.keymap.label(action));
     put_right(buffer, area.x, right, area.y, &key, theme.style(Role::Key))
 }
@@ -439,7 +447,7 @@ const MIN_TITLE_COLUMNS: usize = 20;
 pub fn incident(
     app: &App,
     incident: &Arc<Incident>,
-    unread: usize,
+    unread: &[&ListedIncident],
     explained: Option<&Arc<Incident>>,
     is_above_page: bool,
     area: Rect,
@@ -450,15 +458,15 @@ pub fn incident(
     let x = area.x;
     let action = key_to(incident, explained);
     let opens_another = action == Action::Why && is_above_page;
-    let others = unread.saturating_sub(1);
+    let others = unread.len().saturating_sub(1);
     let right = match action {
-        _ if opens_another => put_key(app, action, "open", area, buffer),
+        _ if opens_another => put_key(app, action, ("open", Role::Dim), area, buffer),
         Action::Incidents => put_incidents_key(app, unread, area, buffer),
-        action => put_key(app, action, action.def().short, area, buffer),
+        action => put_key(app, action, (action.def().short, Role::Dim), area, buffer),
     };
     let right = if others > 0 && action != Action::Incidents && area.width >= 60 {
         let rest = Rect { width: right.saturating_sub(x), ..area };
-        put_key(app, Action::Incidents, &format!("{others} more"), rest, buffer)
+        put_key(app, Action::Incidents, (&format!("{others} more"), Role::Dim), rest, buffer)
     } else {
         right
     };

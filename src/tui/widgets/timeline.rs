@@ -6,7 +6,7 @@ use gputop_model::units::{Bytes, Mono};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put_glyph, put_line, put_line_right};
+use super::cells::{put_all, put_glyph, put_line, put_line_right};
 use super::plot::{edge_labels, plot};
 use super::time_axis::AxisMark;
 use crate::dashboard::time_axis::TimeAxis;
@@ -101,12 +101,22 @@ impl<'a> Timeline<'a> {
         // Apart from the title of the chart beside this one.
         let heading = Rect { width: area.width.saturating_sub(2), ..area };
         let room = usize::from(heading.width).saturating_sub(columns_of(&self.title) + 2);
-        put_line_right(buffer, heading, &legend(&marks, room, theme), Role::Dim, theme);
+        let legend = legend(&marks, room, theme);
+        let end = put_line_right(buffer, heading, &legend, Role::Dim, theme);
         edge_labels(plot, &self.top_label, buffer, theme);
         axis.draw(&marks, plot, buffer, theme);
         let Some(series) = self.series else { return };
         let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
         columns(&levels, self.top, self.role, plot, buffer, theme);
+        let has_peaks =
+            levels.iter().flatten().any(|level| level.peak - level.mean > self.top / 8.0);
+        let peaks = (theme.chart_glyph(theme.glyphs.range), theme.peak_style(self.role));
+        let words = [peaks, (" peaks  ", theme.style(Role::Dim))];
+        let width = words.iter().map(|(text, _)| columns_of(text)).sum::<usize>();
+        if has_peaks && columns_of(&legend) + width <= room {
+            let x = end - u16::try_from(width).unwrap_or(0);
+            put_all(buffer, x, area.y, end, &words);
+        }
     }
 }
 
