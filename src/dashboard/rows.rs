@@ -12,7 +12,7 @@ use gputop_allocator::warnings::NoteKind;
 use gputop_model::frame::Frame;
 use gputop_model::gpu::{Gpu, GpuProcess, HealthState, UnattributedCause};
 use gputop_model::pool::{Pool, PoolStats};
-use gputop_model::process::{Process, ProcessKey, RunState, without_interpreter};
+use gputop_model::process::{Process, ProcessKey, RunState, program_of, without_interpreter};
 use gputop_model::reading::{Missing, Reading, Reason};
 use gputop_model::reported_pool::ReportedPool;
 use gputop_model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks};
@@ -529,10 +529,10 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the program without its arguments: `train.py`.
+    /// Returns the name of the program, without its folder and arguments: `train.py`.
     pub fn program(&self) -> String {
-        let command = self.command();
-        command.value().and_then(|c| c.split(' ').next()).unwrap_or("process").to_owned()
+        let name = self.command().value().and_then(|command| program_of(command));
+        name.unwrap_or_else(|| "process".to_owned())
     }
 
     /// Returns true if the row matches the free text of a filter.

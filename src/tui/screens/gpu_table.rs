@@ -47,7 +47,11 @@ pub fn draw_gpus(
         if GPU_COLUMNS[placed.column].title != BAR {
             continue;
         }
-        draw_legend(Rect::new(placed.x, area.y, placed.width, 1), app, buffer);
+        // Last, so that no other word moves when it appears.
+        let unattributed =
+            rows.iter().filter_map(GpuRow::split).any(|split| split.unattributed.0 > 0);
+        let rare = unattributed.then_some((MemoryPart::Unattributed, "unattributed"));
+        draw_legend(Rect::new(placed.x, area.y, placed.width, 1), rare, app, buffer);
         for (y, row) in (area.y + 1..area.bottom()).zip(rows) {
             if let Some(split) = row.split() {
                 draw_bar(row, &split, Rect::new(placed.x, y, placed.width, 1), app, buffer);
@@ -69,11 +73,11 @@ const LEGEND: &[(MemoryPart, &str)] =
 
 /// Names the parts of the bars beside their heading, as far as there is room: in the colours of the parts, or with their
 /// glyphs if only shades tell them apart.
-fn draw_legend(heading: Rect, app: &App, buffer: &mut Buffer) {
+fn draw_legend(heading: Rect, rare: Option<(MemoryPart, &str)>, app: &App, buffer: &mut Buffer) {
     let theme = &app.ui.theme;
     let legend = if pools::any(&app.host.frame) { POOLS_LEGEND } else { LEGEND };
     let mut x = heading.x + width(BAR) + 1;
-    for &(part, word) in legend {
+    for (part, word) in legend.iter().copied().chain(rare) {
         let shade = if theme.has_solid_charts() { "" } else { theme.memory_glyph(part) };
         let text = format!("{shade}{word}");
         if x + width(&text) > heading.right() {
