@@ -1,13 +1,15 @@
 //! The rows and columns of the GPU table: one row for each GPU and each MIG instance.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use gputop_explain::ranks::RankState;
 use gputop_model::accounting::{Accounting, account_pools};
 use gputop_model::frame::Frame;
 use gputop_model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
+use gputop_model::history::{GpuMetric, SeriesKey};
 use gputop_model::reading::Reason;
-use gputop_model::units::{Bytes, Millis};
+use gputop_model::units::{Bytes, GpuUuid, Millis};
 use jiff::tz::TimeZone;
 
 use crate::dashboard::emphasis::Emphasis;
@@ -62,7 +64,9 @@ impl GpuRow {
         for row in &mut rows {
             row.full = full_note(&host.processes.all_rows, row.gpu());
             row.growth = host.holders.growth_note(row.gpu(), frame);
-            row.activity = rank_note(row.gpu(), host).or_else(|| why_note(row.gpu(), host));
+            row.activity = rank_note(row.gpu(), host)
+                .or_else(|| why_note(row.gpu(), host))
+                .or_else(|| quiet_rank_note(row.gpu(), host));
         }
         rows
     }
@@ -227,6 +231,41 @@ fn rank_note(gpu: &Gpu, host: &HostState) -> Option<GpuNote> {
 fn why_note(gpu: &Gpu, host: &HostState) -> Option<GpuNote> {
     let (_, answer) = stable_answer(host, gpu)?;
     Some(GpuNote { text: answer.note.clone(), emphasis: Emphasis::Normal })
+}
+
+/// Time over which the GPUs of a job are compared, and the SM use in percent below and above which one differs.
+const COMPARED: Millis = Millis(30_000);
+const MAX_QUIET: f32 = 20.0;
+const MIN_BUSY: f32 = 60.0;
+/// Minimum number of other GPUs: of two, either may be the one that differs.
+const MIN_OTHERS: usize = 2;
+
+/// Returns `SM 2 %, other ranks 97 %` if the GPU of a rank has had little to do, while all other GPUs of its job on this
+/// host were busy.
+fn quiet_rank_note(gpu: &Gpu, host: &HostState) -> Option<GpuNote> {
+    if host.is_rewound() || gpu.sm.get()?.0 >= f64::from(MAX_QUIET) {
+        return None;
+    }
+    let rows = host.processes.all_rows.iter();
+    let ranks = || rows.clone().filter(|row| row.ended().is_none() && row.rank().get().is_some());
+    let own = ranks().find(|row| row.gpu().is_some_and(|its| its.uuid == gpu.uuid))?;
+    // A rank that starts has nothing to do yet.
+    own.shown_age().filter(|age| age.0 >= 2 * COMPARED.0)?;
+    let others = ranks().filter(|row| row.is_of_job_of(own)).filter_map(|row| row.gpu());
+    let others: BTreeSet<&GpuUuid> = others.map(|other| &other.uuid).collect();
+    let others = others.into_iter().filter(|uuid| **uuid != gpu.uuid);
+    let used = |uuid: &GpuUuid| {
+        let series = host.history.series(&SeriesKey::Gpu(uuid.clone(), GpuMetric::Sm))?;
+        Some(series.levels(host.frame.mono, COMPARED, 1).pop()??.mean)
+    };
+    let quiet = used(&gpu.uuid).filter(|used| *used < MAX_QUIET)?;
+    let others: Vec<f32> = others.map(used).collect::<Option<_>>()?;
+    if others.len() < MIN_OTHERS || others.iter().any(|used| *used < MIN_BUSY) {
+        return None;
+    }
+    let busy = others.iter().sum::<f32>() / others.len() as f32;
+    let text = format!("SM {quiet:.0} %, other ranks {busy:.0} %");
+    Some(GpuNote { text, emphasis: Emphasis::Warn })
 }
 
 /// A message about a GPU.

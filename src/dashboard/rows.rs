@@ -529,6 +529,16 @@ impl ProcessRow {
         }
     }
 
+    /// Returns true if both processes belong to the same job: that of a scheduler, or else the same command of a user.
+    pub fn is_of_job_of(&self, other: &Self) -> bool {
+        let (Some(own), Some(others)) = (self.facts(), other.facts()) else { return false };
+        match (own.job.value(), others.job.value()) {
+            (Some(own), Some(other)) => own == other,
+            (None, None) => own.uid == others.uid && own.command == others.command,
+            _ => false,
+        }
+    }
+
     /// Returns the name of the program, without its folder and arguments: `train.py`.
     pub fn program(&self) -> String {
         let name = self.command().value().and_then(|command| program_of(command));

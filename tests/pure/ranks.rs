@@ -14,11 +14,13 @@ use gputop::tui::view::View;
 use gputop_model::process_group::{GroupArrivals, LastArrivals};
 use gputop_model::protocol::{Request, Update};
 use gputop_model::ras::{RasDifference, RasDifferenceKind, RasRank, RasReport};
-use gputop_model::units::Millis;
+use gputop_model::units::{Millis, Percent};
 use jiff::tz::TimeZone;
 
 use crate::memory_screen::{drawn, press, view_after_keys};
+use crate::support::many_processes::{Member, TestApp};
 use crate::support::screen_fixture::{app_at, draw};
+use crate::support::training_day::Day;
 
 const RANKS: &[u8] = include_bytes!("../data/recordings/ranks.gpt.zst");
 const SENTENCE: &str =
@@ -47,6 +49,28 @@ fn nothing_is_said_of_a_job_that_goes_on_or_has_just_begun_to_wait() {
     }
     let text = text_of(&draw(&app(30), "ranks", 120, 40));
     assert_eq!(text.matches(" runs ").count(), 4, "{text}");
+}
+
+#[test]
+fn the_gpu_of_a_rank_with_little_to_do_is_noted_while_the_others_are_busy() {
+    let note = |quiet: &[usize]| {
+        let mut app = TestApp::new(8, &[] as &[Member]);
+        let mut day = Day::new();
+        for _ in 0..90 {
+            let mut frame = day.next().clone();
+            for (index, gpu) in frame.gpus.iter_mut().enumerate() {
+                let sm = if quiet.contains(&index) { 2.0 } else { 97.0 };
+                gpu.sm = Percent(sm).into();
+            }
+            app.update(Update::Frame(Arc::new(frame)));
+        }
+        let text = app.text(120, 40);
+        text.matches("SM 2 %, other ranks 97 %").count()
+    };
+    assert_eq!(note(&[2]), 1);
+    assert_eq!(note(&[]), 0);
+    // With two of them, nobody knows which one the others wait for.
+    assert_eq!(note(&[2, 5]), 0);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use gputop_model::history::{GpuMetric, SeriesKey};
 use gputop_model::protocol::Update;
 use gputop_model::units::Percent;
 use ratatui::buffer::Buffer;
-use ratatui::style::Color;
+use ratatui::style::{Color, Modifier};
 
 use crate::screen_sizes::screen_sizes;
 use crate::support::many_processes::{Member, TestApp};
@@ -175,6 +175,20 @@ fn in_ascii_the_program_draws_only_ascii() {
                 assert!(own.is_ascii(), "{} at {width}x{height}:\n{text}", def.id);
             }
         }
+    }
+}
+
+/// Reversed, the used and the free part of the bar would change places.
+#[test]
+fn the_memory_bar_under_the_cursor_is_not_reversed() {
+    for palette in [Palette::Sixteen, Palette::None] {
+        let app = app_at(FOUR_GPUS, 140, palette, false, false);
+        let buffer = draw(&app, "overview", 120, 40);
+        let row = (0..40).find(|y| buffer[(0, *y)].symbol() == "▸").expect("a cursor");
+        let is_reversed = |x: u16| buffer[(x, row)].modifier.contains(Modifier::REVERSED);
+        let free = (0..120).find(|x| buffer[(*x, row)].symbol() == "·").expect("free memory");
+        assert!(is_reversed(2), "{palette:?}: the number of the GPU");
+        assert!(!is_reversed(5) && !is_reversed(free), "{palette:?}: the bar");
     }
 }
 

@@ -6,7 +6,7 @@ use gputop_model::units::Mono;
 use crate::tui::app::App;
 use crate::tui::screen::Effect;
 
-pub fn play(play: Play) -> Effect {
+fn play(play: Play) -> Effect {
     Effect::Request(Request::Play(play))
 }
 
@@ -17,7 +17,7 @@ pub fn jump(app: &mut App, target: Play) -> Effect {
 }
 
 /// Notes where the playback is. After a move back or to the end, the user can return there.
-pub fn note_jump(app: &mut App, target: Play) {
+fn note_jump(app: &mut App, target: Play) {
     if let Some(recording) = &mut app.host.recording {
         let position = recording.position;
         match target {
