@@ -22,7 +22,7 @@ pub struct Danger {
     pub gpu: Option<GpuUuid>,
     /// A sentence without a period.
     pub text: String,
-    /// What may follow the sentence where there is room.
+    /// The rest of the sentence, which is left out beside a second danger.
     pub detail: String,
     pub emphasis: Emphasis,
     /// True unless there is time to look at an incident first.

@@ -246,12 +246,15 @@ fn quiet_rank_note(gpu: &Gpu, host: &HostState) -> Option<GpuNote> {
     if host.is_rewound() || gpu.sm.get()?.0 >= f64::from(MAX_QUIET) {
         return None;
     }
-    let rows = host.processes.all_rows.iter();
-    let ranks = || rows.clone().filter(|row| row.ended().is_none() && row.rank().get().is_some());
-    let own = ranks().find(|row| row.gpu().is_some_and(|its| its.uuid == gpu.uuid))?;
+    // The rank comes last, because it may be that of a process group, which has to be searched.
+    let is_rank = |row: &&ProcessRow| row.ended().is_none() && row.rank().get().is_some();
+    let rows = || host.processes.all_rows.iter();
+    let mut on_gpu = rows().filter(|row| row.gpu().is_some_and(|its| its.uuid == gpu.uuid));
+    let own = on_gpu.find(is_rank)?;
     // A rank that starts has nothing to do yet.
     own.shown_age().filter(|age| age.0 >= 2 * COMPARED.0)?;
-    let others = ranks().filter(|row| row.is_of_job_of(own)).filter_map(|row| row.gpu());
+    let job = rows().filter(|row| row.is_of_job_of(own)).filter(is_rank);
+    let others = job.filter_map(ProcessRow::gpu);
     let others: BTreeSet<&GpuUuid> = others.map(|other| &other.uuid).collect();
     let others = others.into_iter().filter(|uuid| **uuid != gpu.uuid);
     let used = |uuid: &GpuUuid| {

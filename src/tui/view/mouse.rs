@@ -1,4 +1,4 @@
-//! What the mouse does.
+//! Clicks and the wheel of the mouse.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use gputop_model::protocol::Request;

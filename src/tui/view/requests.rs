@@ -13,7 +13,7 @@ use crate::tui::screen::Screen;
 /// Time after which samples are requested again if none have arrived.
 const RESEND_INTERVAL: Millis = Millis(5_000);
 
-/// What was requested last for the screens of a view.
+/// The last requests for the screens of a view.
 #[derive(Default)]
 pub struct ScreenRequests {
     focus: Option<GpuUuid>,
