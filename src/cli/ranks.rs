@@ -76,7 +76,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
         }
         if host.jobs.reports().is_empty() {
             if started.elapsed() > FIND_TIMEOUT && !args.watch {
-                say(&format!("gputop: {}\n", why_none(&host)));
+                say(&format!("gputop: {}\n", host.jobs.why_none(&host.frame)));
                 return Ok(1);
             }
             continue;
@@ -137,14 +137,4 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 fn printed(host: &HostState, settings: &Settings) -> String {
     let theme = &settings.theme;
     text(host, width(), &theme.glyphs, &theme.zone)
-}
-
-/// Returns the reason why no rank was found.
-fn why_none(host: &HostState) -> String {
-    let missing = host.frame.ranks.iter().find_map(|reading| reading.groups.why());
-    match missing {
-        Some(why) => format!("no process group can be read: {why}"),
-        None if host.jobs.only.is_some() => "no job matches".to_owned(),
-        None => "no process on this host has NCCL process groups".to_owned(),
-    }
 }

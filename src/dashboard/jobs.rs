@@ -107,6 +107,21 @@ impl Jobs {
         &self.reports
     }
 
+    /// Returns the reason why there is no job, in words that complete a message.
+    pub fn why_none(&self, frame: &Frame) -> String {
+        let missing = frame.ranks.iter().find_map(|reading| reading.groups.why());
+        let mut sizes = frame.ranks.iter().map(|reading| reading.world_size);
+        let is_alone = sizes.len() > 0 && sizes.all(|size| size == Some(1));
+        match missing {
+            Some(why) => format!("no process group can be read: {why}"),
+            None if is_alone => {
+                "every job on this host has a single rank, which waits for no other".to_owned()
+            }
+            None if self.only.is_some() => "no job matches".to_owned(),
+            None => "no process on this host has NCCL process groups".to_owned(),
+        }
+    }
+
     /// Returns the verdicts on all jobs, the most important of each job first.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.reports.iter().flat_map(|report| &report.verdicts)

@@ -454,7 +454,7 @@ impl View {
     /// Opens the ranks, with the cursor on the one that holds up the others, or else on the process under the cursor.
     fn open_ranks(&self, app: &App) -> Effect {
         if app.host.jobs.lines.is_empty() {
-            return Effect::Message("no process on this host has NCCL process groups".to_owned());
+            return Effect::Message(app.host.jobs.why_none(&app.host.frame));
         }
         let selected = || Some(self.process(app).ok()?.id().key);
         let process = app.host.jobs.culprit().or_else(selected);

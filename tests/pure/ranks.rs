@@ -11,9 +11,11 @@ use gputop::tui::app::App;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::View;
-use gputop_model::process_group::{GroupArrivals, LastArrivals};
+use gputop_model::frame::Frame;
+use gputop_model::process_group::{GroupArrivals, LastArrivals, RankReading};
 use gputop_model::protocol::{Request, Update};
 use gputop_model::ras::{RasDifference, RasDifferenceKind, RasRank, RasReport};
+use gputop_model::reading::{Missing, Reading, Reason};
 use gputop_model::units::{Millis, Percent};
 use jiff::tz::TimeZone;
 
@@ -216,4 +218,26 @@ fn nccl_is_asked_only_after_a_yes_and_its_answer_stays_on_the_screen() {
     }
     let json = serde_json::to_value(RankDocument::of(&app.host)).unwrap();
     assert_eq!(json["ras"]["differences"][0]["ranks"][0]["pid"], 412);
+}
+
+#[test]
+fn a_job_without_other_ranks_is_not_taken_for_none() {
+    let app = app(74);
+    let with = |change: &dyn Fn(&mut RankReading)| {
+        let mut reading = app.host.frame.ranks[0].clone();
+        reading.world_size = Some(1);
+        change(&mut reading);
+        let ranks = Arc::new(vec![reading]);
+        app.host.jobs.why_none(&Frame { ranks, ..Frame::default() })
+    };
+    assert_eq!(
+        app.host.jobs.why_none(&Frame::default()),
+        "no process on this host has NCCL process groups"
+    );
+    let text = "every job on this host has a single rank, which waits for no other";
+    assert_eq!(with(&|_| {}), text);
+    let why = Missing::new(Reason::Denied, "not allowed to read the memory of the process");
+    let missing = Reading::Missing(why.clone());
+    let text = format!("no process group can be read: {why}");
+    assert_eq!(with(&|reading| reading.groups = missing.clone()), text);
 }
