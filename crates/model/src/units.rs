@@ -64,6 +64,13 @@ impl Mono {
     }
 }
 
+impl StartTicks {
+    /// Returns the start time in milliseconds. Linux counts 100 ticks per second on every machine with an NVIDIA driver.
+    pub fn since_boot(self) -> Mono {
+        Mono(self.0.saturating_mul(10))
+    }
+}
+
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -23,10 +23,8 @@ const MAX_FILE_BYTES: u64 = 2 << 20;
 /// Maximum size of the files of one process together. Beyond it, they are read again.
 const MAX_BYTES: usize = 8 << 20;
 const MAX_QUOTED_CHARS: usize = 80;
-/// Milliseconds per clock tick of a process's start time.
-const TICK_MS: i64 = 10;
-/// Start times are rounded down to a tick.
-const TOLERANCE_MS: i64 = 2 * TICK_MS;
+/// Start times are rounded down to a clock tick of 10 ms.
+const TOLERANCE_MS: i64 = 20;
 
 /// Source files of one process.
 #[derive(Debug)]
@@ -47,10 +45,10 @@ struct SourceFile {
 
 impl SourceFiles {
     pub fn new(proc_root: &Path, process: ProcessKey) -> Self {
-        let ticks = i64::try_from(process.start.0).unwrap_or(i64::MAX);
+        let started = process.start.since_boot().0;
         Self {
             folder: proc_root.join(process.pid.to_string()),
-            started: boot_time().0.saturating_add(ticks.saturating_mul(TICK_MS)),
+            started: boot_time().0.saturating_add_unsigned(started),
             files: HashMap::new(),
             bytes: 0,
         }

@@ -14,9 +14,6 @@ use super::observation::{ProcessStatus, RankObservation};
 use super::rank_track::RankTrack;
 use super::usual_interval::UsualInterval;
 
-/// Milliseconds per clock tick of a process's start time: Linux reports 100 ticks a second to programs (`USER_HZ`).
-const TICK_MS: u64 = 10;
-
 /// Watches all jobs of one or more hosts. Call [`JobWatch::observe`] about once a second, at least twice.
 #[derive(Debug, Default)]
 pub struct JobWatch {
@@ -175,7 +172,7 @@ impl<'a> JobMembers<'a> {
     fn drop_earlier_runs(&mut self) {
         let mut oldest: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         for (process, track) in self.ranks.values().filter(|(_, track)| is_live(track)) {
-            let started = process.start.0.saturating_mul(TICK_MS);
+            let started = process.start.since_boot().0;
             let oldest = oldest.entry(track.host.clone()).or_insert(started);
             *oldest = started.min(*oldest);
         }

@@ -29,6 +29,8 @@ const WAKE_INTERVAL: Millis = Millis(500);
 const PAUSE_PER_SEARCH: u64 = 200;
 const FIRST_PAUSE_PER_SEARCH: u64 = 10;
 const FIRST_SEARCHES: u32 = 3;
+/// Age from which on a process is expected to have created its pools before it was first searched.
+const MIN_SETTLED_AGE: Millis = Millis(60_000);
 const MAX_DOUBLINGS: u32 = 6;
 /// Interval of the checks whether the library is loaded, after the first ones. A check only reads the mappings.
 const MAX_LIBRARY_INTERVAL: Millis = Millis(30_000);
@@ -55,6 +57,8 @@ pub struct WatchedPools {
     last_search: Mono,
     /// Number of searches in a row that found nothing new.
     tries: u32,
+    /// True until the first search has ended.
+    is_first: bool,
     /// Mapped pages before the last search.
     pages: Option<u64>,
     failure: Option<Failure>,
@@ -74,6 +78,7 @@ impl WatchedPools {
             next_search: Mono(0),
             last_search: Mono(0),
             tries: 0,
+            is_first: true,
             pages: None,
             failure: None,
             last_turn: Mono(0),
@@ -153,7 +158,12 @@ impl WatchedPools {
         self.failure = found.empty.first().map(Candidate::not_initialised);
         self.empty = found.empty;
         let is_new = self.allocators.len() + self.others.len() > known;
-        self.tries = if is_new { 0 } else { self.tries.saturating_add(1) };
+        let is_first = std::mem::take(&mut self.is_first);
+        self.tries = match is_new {
+            true if is_first => first_tries(step.now.since(self.key.start.since_boot())),
+            true => 0,
+            false => self.tries.saturating_add(1),
+        };
         self.next_search = due(step.now, self.search_interval());
     }
 
@@ -169,6 +179,7 @@ impl WatchedPools {
             Failure::NotLoaded => MAX_LIBRARY_INTERVAL,
             _ => self.search_interval(),
         };
+        self.is_first = false;
         self.tries = self.tries.saturating_add(1);
         self.next_search = due(now, interval);
         self.failure = Some(failure);
@@ -253,6 +264,11 @@ fn due(now: Mono, interval: Millis) -> Mono {
     Mono((at - at % WAKE_INTERVAL.0).max(now.0))
 }
 
+/// Returns the number of tries after a first search that found pools in a process of this age.
+fn first_tries(age: Millis) -> u32 {
+    if age >= MIN_SETTLED_AGE { FIRST_SEARCHES } else { 0 }
+}
+
 /// Returns the time to the next search, after a number of searches that found nothing new. It is longer if the last one
 /// was expensive, because the process has much memory.
 fn search_interval(tries: u32, spent: Duration) -> Millis {
@@ -272,6 +288,9 @@ mod tests {
         assert_eq!([0, 1, 2, 9].map(|tries| interval(tries, 0)), [2_000, 4_000, 8_000, 120_000]);
         // A search that took 3 s is repeated after 30 s and, later, ten minutes.
         assert_eq!([0, 3].map(|tries| interval(tries, 3_000)), [30_000, 600_000]);
+        // A program that already runs for a minute is searched once.
+        let first_pause = |age| interval(first_tries(Millis(age)), 400);
+        assert_eq!([5_000, 60_000].map(first_pause), [4_000, 80_000]);
         assert_eq!(due(Mono(1_200), Millis(2_000)), Mono(3_000));
         assert_eq!(due(Mono(1_200), Millis(0)), Mono(1_200));
     }
