@@ -31,6 +31,17 @@ pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     Cow::Owned(fitting)
 }
 
+/// Returns the beginning of a text, up to the last end of a clause that fits: `No free block fits 2.00 GiB`. Returns the whole
+/// text if it fits or if its first clause does not.
+pub fn whole_clauses(text: &str, width: usize) -> &str {
+    let ends = [": ", "; ", ", and "].into_iter().flat_map(|mark| text.match_indices(mark));
+    let ends = ends.map(|(at, _)| at).filter(|at| columns(&text[..*at]) <= width);
+    match ends.max() {
+        Some(at) if columns(text) > width => &text[..at],
+        _ => text,
+    }
+}
+
 /// Truncates `text` to at most `width` columns, like [`fit`], but in the middle instead of at the end.
 pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
     if columns(text) <= width || width == 0 {
@@ -53,6 +64,18 @@ pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, st
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_ends_after_a_whole_clause_if_one_fits() {
+        let text = "No block fits 2.00 GiB: 8.02 GiB is cached, in pieces, and 1.06 GiB is free.";
+        assert_eq!(whole_clauses(text, 80), text);
+        assert_eq!(
+            whole_clauses(text, 60),
+            "No block fits 2.00 GiB: 8.02 GiB is cached, in pieces"
+        );
+        assert_eq!(whole_clauses(text, 40), "No block fits 2.00 GiB");
+        assert_eq!(whole_clauses(text, 10), text);
+    }
 
     #[test]
     fn never_cuts_wide_characters() {

@@ -32,7 +32,7 @@ use crate::dashboard::rows::ProcessRow;
 use crate::dashboard::times::span_text;
 use crate::dashboard::totals::GpuTotals;
 use crate::export::explanation::program;
-use crate::export::text_width::{columns, fit};
+use crate::export::text_width::{columns, fit, whole_clauses};
 use crate::tui::widgets::area::{margin, split_bottom};
 
 /// Describes the batch job of the first process with a job: `job 81234`.
@@ -477,18 +477,20 @@ pub fn incident(
         _ => "!!",
     };
     let all = incident_texts(app, incident, mark);
-    // Choose the longest variant that fits. The first variant also counts as fitting if its title can be truncated to
-    // fit.
-    let is_first_legible = columns(&all[1]) + MIN_TITLE_COLUMNS <= room;
-    let fits = |text: &&String| columns(text) <= room;
-    let best = all.first().filter(|_| is_first_legible).or(all.iter().find(fits)).or(all.last());
-    let words = fit(best.map_or("", String::as_str), room, theme.glyphs.ellipsis);
+    let title_room = room.saturating_sub(columns(&all[0]) + ": ".len());
+    let words = if title_room >= MIN_TITLE_COLUMNS {
+        format!("{}: {}", all[0], whole_clauses(&incident.title, title_room))
+    } else {
+        let fits = |text: &&String| columns(text) <= room;
+        all.iter().find(fits).or(all.last()).cloned().unwrap_or_default()
+    };
+    let words = fit(&words, room, theme.glyphs.ellipsis);
     let style = theme.style(Role::of_severity(incident.severity));
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// Returns descriptions of an incident, longest first, from `!! 12:03 GPU 0 rank 3 train.py 418 OUT OF MEMORY (caught):
-/// 2.00 GiB did not fit` to `!! 12:03 OUT OF MEMORY`.
+/// Returns descriptions of an incident without its title, longest first, from `!! 12:03 GPU 0 rank 3 train.py 418 OUT OF
+/// MEMORY (caught)` to `!! 12:03 OUT OF MEMORY`.
 fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
     let time = incident_time(incident).map(|time| {
         let day = |time| app.ui.theme.clock(time, "%F");
@@ -500,7 +502,7 @@ fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
         Severity::Caught => " (caught)",
         _ => "",
     };
-    let (headline, title) = (&incident.headline, &incident.title);
+    let headline = &incident.headline;
     let start: Vec<String> = std::iter::once(mark.to_owned()).chain(time).collect();
     let fields = &incident.fields;
     let gpu = fields.gpu_index.map(|gpu| format!("GPU {gpu}"));
@@ -515,10 +517,8 @@ fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
             .collect();
         words.join(" ")
     };
-    let mut all = vec![format!("{}{caught}: {title}", line(subject.len()))];
-    all.extend((0..=subject.len()).rev().map(|parts| line(parts) + caught));
-    all.push(line(0));
-    all
+    let all = (0..=subject.len()).rev().map(|parts| line(parts) + caught);
+    all.chain([line(0)]).collect()
 }
 
 /// Describes the active filter: `filter: train (3 hidden)`.
