@@ -1,9 +1,7 @@
 //! The columns of the process table, in screen order. A narrow screen hides the columns with the highest priority
 //! numbers first.
 
-use std::borrow::Cow;
-
-use gputop_allocator::fits::stuck;
+use gputop_allocator::fits::fragmented;
 use gputop_model::pool::PoolStats;
 use gputop_model::process::{Process, RunState};
 use gputop_model::units::Bytes;
@@ -38,50 +36,54 @@ fn rss(row: &ProcessRow, _: &TimeZone) -> Cell {
 /// Stands for an unknown command line, also beside other words.
 const UNKNOWN: &str = "–";
 
-/// Adds the name of a framework other than PyTorch, whose pools follow other rules: `serve.py (JAX) --port 80`.
-fn with_framework<'a>(row: &ProcessRow, command: &'a str) -> Cow<'a, str> {
-    match row.reported_pools().next() {
-        Some(pool) if row.pool().is_none() => {
-            let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
-            let text = format!("{program} ({}) {arguments}", pool.framework.words());
-            Cow::Owned(text.trim_end().to_owned())
-        }
-        _ => Cow::Borrowed(command),
+/// Returns the program, then in parentheses the framework other than PyTorch, whose pools follow other rules, and the state,
+/// then the arguments: `serve.py (JAX, idle 6m) --port 80`. The program is first, so that its column looks the same in any
+/// state.
+fn with_state(row: &ProcessRow, command: &str, state: Option<String>) -> String {
+    let pool = row.reported_pools().next().filter(|_| row.pool().is_none());
+    let framework = pool.map(|pool| pool.framework.words().to_owned());
+    let words: Vec<String> = framework.into_iter().chain(state).collect();
+    if words.is_empty() {
+        return command.to_owned();
     }
+    let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+    let text = format!("{program} ({}) {arguments}", words.join(", "));
+    text.trim_end().to_owned()
 }
 
 fn command(row: &ProcessRow, zone: &TimeZone) -> Cell {
     let command = row.command();
-    let command = command.value().map_or(UNKNOWN, String::as_str);
-    let command = with_framework(row, command);
-    let command = command.as_ref();
+    let (state, emphasis) = state(row, zone);
+    match command.value() {
+        None if state.is_none() => Cell::new(row.why_no_command(), Emphasis::Dim),
+        command => {
+            let command = command.map_or(UNKNOWN, String::as_str);
+            Cell::new(with_state(row, command, state), emphasis)
+        }
+    }
+}
+
+/// Returns what is special about a process now, such as `OOM 14:25` or `idle 6m`.
+fn state(row: &ProcessRow, zone: &TimeZone) -> (Option<String>, Emphasis) {
     if let Some(ended) = row.ended() {
         let when = clock_text(ended.time, zone, "%H:%M");
-        // Omit the word `exited` to save space if the cause is known, because the cause implies that the process
-        // exited.
-        let cause = ended.cause().unwrap_or_else(|| "exited".to_owned());
-        // Name the program first, and the cause before the arguments, which do not fit on a narrow screen.
-        let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
-        let text = format!("{program} ({cause} {when}) {arguments}");
-        let emphasis = if ended.cause().is_some() { Emphasis::Warn } else { Emphasis::Dim };
-        return Cell::new(text.trim_end(), emphasis);
+        // The cause implies that the process exited.
+        let cause = ended.cause();
+        let emphasis = if cause.is_some() { Emphasis::Warn } else { Emphasis::Dim };
+        let cause = cause.unwrap_or_else(|| "exited".to_owned());
+        return (Some(format!("{cause} {when}")), emphasis);
     }
     match row.run_state() {
-        RunState::Zombie => Cell::new(format!("zombie: {command}"), Emphasis::Bad),
+        RunState::Zombie => (Some("zombie".to_owned()), Emphasis::Bad),
         // A program that reads files is often blocked briefly. It is stuck only if it uses no CPU meanwhile.
         RunState::Blocked if row.live_fact(|f| &f.cpu).get().is_none_or(|cpu| cpu.0 < 1.0) => {
-            Cell::new(format!("blocked: {command}"), Emphasis::Warn)
+            (Some("blocked".to_owned()), Emphasis::Warn)
         }
-        RunState::Stopped => Cell::new(format!("stopped: {command}"), Emphasis::Warn),
-        _ => match row.warning() {
-            Some(warning) => Cell::new(format!("{}: {command}", warning.word()), Emphasis::Warn),
-            None if row.command().value().is_none() => {
-                Cell::new(row.why_no_command(), Emphasis::Dim)
-            }
-            None if let Some(unused) = row.unused_for() => {
-                Cell::new(format!("idle {unused}: {command}"), Emphasis::Dim)
-            }
-            None => Cell::text(command),
+        RunState::Stopped => (Some("stopped".to_owned()), Emphasis::Warn),
+        _ => match (row.warning(), row.unused_for()) {
+            (Some(warning), _) => (Some(warning.word().to_owned()), Emphasis::Warn),
+            (None, Some(unused)) => (Some(format!("idle {unused}")), Emphasis::Dim),
+            (None, None) => (None, Emphasis::Normal),
         },
     }
 }
@@ -183,8 +185,8 @@ columns! {
     right "CACHED" 6 14, |row, _| size(row.cached()),
         Largest |row| size_key(row.cached()),
         "Memory cached by the allocator but not in use by tensors, in GiB.";
-    right "STUCK" 5 7, |row, _| size(row.pool().and_then(|pool| stuck(&pool.stats))),
-        Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),
+    right "FRAG" 5 7, |row, _| size(row.pool().and_then(|pool| fragmented(&pool.stats))),
+        Largest |row| size_key(row.pool().and_then(|pool| fragmented(&pool.stats))),
         "Part of the cache in segments with live tensors, usable only for smaller requests; unknown with expandable segments, see the memory map (M).";
     right "FITS" 5 6, |row, _| Cell::known(row.fits_text()),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),

@@ -204,6 +204,6 @@ fn only_a_process_without_cpu_use_is_marked_as_blocked() {
             p.cpu = Percent(cpu).into();
         });
         let text = TestApp::new(1, &[member]).text(120, 40);
-        assert_eq!(text.contains("blocked: train.py"), expected, "{text}");
+        assert_eq!(text.contains("train.py (blocked)"), expected, "{text}");
     }
 }

@@ -264,7 +264,7 @@ fn an_exited_process_that_the_driver_still_lists_holds_memory() {
         desk.update(Update::Frame(Arc::new(frame)));
         assert_eq!(desk.app.host.processes.all_rows.len(), 1);
         let text = desk.text(120, 40);
-        assert_eq!(text.contains("zombie: train.py"), holds_memory, "{at} s: {text}");
+        assert_eq!(text.contains("train.py (zombie)"), holds_memory, "{at} s: {text}");
         assert_eq!(text.contains("(exited"), !holds_memory, "{at} s: {text}");
     }
     desk.update(Update::Frame(Arc::new(second(62))));
