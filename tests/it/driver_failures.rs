@@ -223,7 +223,7 @@ fn refused_value_is_a_dash_with_a_reason() {
     ] {
         let fake = FakeNvml::new(&errors_for_all_calls(error));
         let terminal = dashboard(&fake).size(60, 200).start();
-        let dashes = ["USED", "FREE", "SM%", "BW%", "W", "TEMP", "MHZ"].map(|title| (title, "–"));
+        let dashes = ["USED", "FREE", "SM%", "MBW%", "W", "TEMP", "MHZ"].map(|title| (title, "–"));
         wait_gpu(&terminal, "0", &dashes);
         terminal.wait_text(&format!("Process list not available: {reason}"));
         terminal.send(ENTER);
@@ -271,7 +271,7 @@ fn absurd_values_are_dropped_with_the_reason() {
     let scenario = gpu.to_owned() + &on_gpu(0, &process, "used = \"900 GiB\"\nsm = 4294967295");
     let fake = FakeNvml::new(&scenario);
     let terminal = dashboard(&fake).size(60, 200).start();
-    let dashes = ["USED", "FREE", "SM%", "BW%", "W", "TEMP", "MHZ"].map(|title| (title, "–"));
+    let dashes = ["USED", "FREE", "SM%", "MBW%", "W", "TEMP", "MHZ"].map(|title| (title, "–"));
     wait_gpu(&terminal, "0", &dashes);
     // The utilization is sampled shortly after the list.
     let dashes = [("VRAM", "–"), ("SM%", "–")];

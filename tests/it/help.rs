@@ -15,15 +15,15 @@ fn help_search_finds_keys_and_terms() {
     terminal.send("/quiet");
     terminal.wait_text("search: quiet");
     terminal.wait_text("No key or term matches");
-    terminal.send("\x15STUCK");
+    terminal.send("\x15FRAG");
     let found = |screen: &vt100::Screen| {
         let text = screen.contents();
         let has = |words: &str| text.contains(words);
         has("PROCESS TABLE") && has("Part of the cache in segments") && !has("KEYS")
     };
-    terminal.wait_for(found, "the column STUCK alone");
+    terminal.wait_for(found, "the column FRAG alone");
     terminal.send("\r");
-    terminal.wait_text("/STUCK");
+    terminal.wait_text("/FRAG");
     // The first Esc clears the search, the second closes the help.
     terminal.send("\x1b");
     terminal.wait_text("KEYS");

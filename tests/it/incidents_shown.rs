@@ -122,7 +122,7 @@ fn scene() -> Scene {
             segments: 312,
             blocks: 2_204,
             largest_free_block: Bytes::mib(612),
-            stuck: Bytes::mib(6_042),
+            fragmented: Bytes::mib(6_042),
             returnable: Bytes::mib(922),
             free_histogram: vec![free(1, 812, 205), free(64, 203, 3_174), free(1_024, 9, 3_585)],
             ..SceneMap::default()

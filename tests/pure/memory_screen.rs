@@ -613,7 +613,7 @@ fn reported_pool_is_shown_on_every_screen() {
     let overview = text(&mut app, "", 120, 40);
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
     let figures: Vec<&str> = row.split_whitespace().collect();
-    // ALLOC and RESV. Nothing reports the stuck memory and the largest fit.
+    // ALLOC and RESV. Nothing reports the fragmented memory and the largest fit.
     let wanted = ["4.2", "18.0", "-", "-"];
     assert!(figures.windows(4).any(|found| found == wanted), "{overview}");
     assert!(!overview.contains(" RETRY "), "{overview}");
@@ -643,7 +643,7 @@ fn pool_that_was_read_names_the_setting_that_reserves_less() {
     let mut app = app_with_read_pool(Vec::new(), Vec::new(), true);
     let overview = text(&mut app, "", 120, 40);
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
-    // ALLOC, RESV without the pinned memory of the host, STUCK, and FITS: the largest free chunk.
+    // ALLOC, RESV without the pinned memory of the host, FRAG, and FITS: the largest free chunk.
     assert!(row.contains("  4.2  18.0     -  12.0 "), "{overview}");
     let process = text(&mut app, "\t\n", 120, 60);
     assert!(process.contains("13.75 GiB is preallocated and not used. Set XLA_"), "{process}");

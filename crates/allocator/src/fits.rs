@@ -195,7 +195,7 @@ pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
 
 /// Returns the free bytes in segments with live blocks, according to the statistics. `None` if no split bytes were ever
 /// counted, as in [`returnable`].
-pub fn stuck(stats: &PoolStats) -> Option<Bytes> {
+pub fn fragmented(stats: &PoolStats) -> Option<Bytes> {
     returnable(stats).map(|_| stats.inactive_split)
 }
 

@@ -1,11 +1,11 @@
 //! Fragmentation of a pool's free memory: a histogram, the usual metrics, and the requests that can use each part.
 //!
 //! Every free byte belongs to exactly one of three groups. *Returnable*: the allocator can return it to the driver.
-//! *Stuck*: it shares a segment with a live block, so the allocator cannot return it, and only requests of the same
+//! *Fragmented*: it shares a segment with a live block, so the allocator cannot return it, and only requests of the same
 //! stream that fit into the gap can use it. *Kept*: it is in a completely free segment of a private pool, which only
 //! the pool's CUDA graph or MemPool can use. With expandable segments, memory is returned in pages (2 MiB in the small
 //! pool, 20 MiB in the large one), so a free page is returnable even if other pages of its segment are in use.
-//! PyTorch's statistics do not count stuck bytes in expandable segments.
+//! PyTorch's statistics do not count fragmented bytes in expandable segments.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct Fragmentation {
     pub free: Bytes,
     pub largest: Bytes,
     /// Free bytes in segments with a live block. See the module documentation on expandable segments.
-    pub stuck: Bytes,
+    pub fragmented: Bytes,
     /// `inactive_split_bytes` of `torch.cuda.memory_stats()`; excludes expandable segments.
     pub inactive_split: Bytes,
     pub returnable: Bytes,
@@ -107,7 +107,7 @@ impl Fragmentation {
         add(&mut self.returnable, returnable);
         let left = size - returnable;
         if is_shared(segment.pool) || !whole_free {
-            add(&mut self.stuck, left);
+            add(&mut self.fragmented, left);
         } else {
             add(&mut self.kept, left);
         }
@@ -257,7 +257,7 @@ mod tests {
         ]));
         assert_eq!(of.free, Bytes::mib(88));
         assert_eq!(of.returnable, Bytes::mib(40));
-        assert_eq!(of.stuck, Bytes::mib(28));
+        assert_eq!(of.fragmented, Bytes::mib(28));
         assert_eq!(of.inactive_split, Bytes::mib(28));
         assert_eq!(of.kept, Bytes::mib(20));
         assert_eq!((of.allocated, of.active), (Bytes::mib(8), Bytes::mib(4)));
@@ -275,7 +275,7 @@ mod tests {
             &[('a', 10 * MIB), ('f', 65 * MIB), ('a', 25 * MIB), ('u', 900 * MIB)],
         )]));
         assert_eq!(of.returnable, Bytes::mib(40));
-        assert_eq!(of.stuck, Bytes::mib(25));
+        assert_eq!(of.fragmented, Bytes::mib(25));
         assert_eq!(of.inactive_split, Bytes(0), "PyTorch counts none");
         assert_eq!(of.free, Bytes::mib(65), "unmapped address space is not free memory");
     }
@@ -320,7 +320,7 @@ mod tests {
         #[test]
         fn free_bytes_are_the_sum_of_the_three_groups(map in any_map()) {
             let of = Fragmentation::of(&map);
-            prop_assert_eq!(of.stuck.0 + of.returnable.0 + of.kept.0, of.free.0);
+            prop_assert_eq!(of.fragmented.0 + of.returnable.0 + of.kept.0, of.free.0);
         }
 
         #[test]

@@ -401,7 +401,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("memory_bandwidth", "memory bandwidth", Activity, Tick, gpu!(Percent, memory_bandwidth))
         .dcgm("DCGM_FI_DEV_MEM_COPY_UTIL")
         .nvidia_smi(&["utilization.memory"])
-        .column("BW%", 4, 8, "Share of time during which device memory was read or written."),
+        .column("MBW%", 4, 8, "Share of time during which device memory was read or written."),
     figure("sm_active", "SM active", Activity, WhileShown, traffic!(Percent, sm_active)),
     figure("tensor_active", "tensor cores active", Activity, WhileShown, traffic!(Percent, tensor_active)),
     figure("memory_rate", "bandwidth used", Activity, WhileShown, traffic!(Percent, memory_rate)),

@@ -66,7 +66,8 @@ pub struct SceneMap {
     pub blocks: u64,
     pub largest_free_block: Bytes,
     /// Free bytes in segments with live blocks.
-    pub stuck: Bytes,
+    #[serde(alias = "stuck")]
+    pub fragmented: Bytes,
     /// Free bytes that the allocator can return to the driver.
     pub returnable: Bytes,
     /// Histogram of free blocks by powers of two, smallest first.

@@ -1,6 +1,6 @@
 //! The fields of filter terms. The filter help is generated from this list.
 
-use gputop_allocator::fits::stuck;
+use gputop_allocator::fits::fragmented;
 use gputop_allocator::warnings::NoteKind;
 use gputop_model::process::RunState;
 use gputop_model::units::Bytes;
@@ -217,11 +217,11 @@ pub const FIELDS: &[FieldDef] = &[
         |row| row.cached().map(bytes),
     ),
     number(
-        "stuck",
-        "stuck>1g",
+        "fragmented",
+        "fragmented>1g",
         "Cached memory in segments with live tensors.",
         Unit::Size,
-        |row| stuck(&row.pool()?.stats).map(bytes),
+        |row| fragmented(&row.pool()?.stats).map(bytes),
     ),
     number("fits", "fits<1g", "Largest request that would succeed now.", Unit::Size, |row| {
         row.fits().map(bytes)

@@ -168,9 +168,9 @@ fn map_summary(map: &SceneMap) -> String {
         return format!("{lag}{doubt}: no free block in {} segments", map.segments);
     }
     format!(
-        "{lag}{doubt}: {free} free in {blocks} of {} blocks, the largest {}; {} stuck beside live tensors, {} \
+        "{lag}{doubt}: {free} free in {blocks} of {} blocks, the largest {}; {} fragmented beside live tensors, {} \
          returnable to the driver",
-        map.blocks, map.largest_free_block, map.stuck, map.returnable
+        map.blocks, map.largest_free_block, map.fragmented, map.returnable
     )
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use gputop_allocator::fits::{FitConditions, Fits, stuck};
+use gputop_allocator::fits::{FitConditions, Fits, fragmented};
 use gputop_model::pool_location::{gpu_of, gpu_of_reported};
 use gputop_model::{Bytes, Frame, Gpu, HealthState, Pool, Reading, ReportedPool};
 
@@ -53,7 +53,7 @@ pub(super) const POOL_FIGURES: [RowFigure; 8] = [
     gauge("gputop_pool_allocated_bytes", "Memory in live tensors"),
     gauge("gputop_pool_reserved_bytes", "Memory reserved from the driver by the allocator"),
     gauge("gputop_pool_cached_bytes", "Reserved memory without live tensors"),
-    gauge("gputop_pool_stuck_bytes", "Cached memory in segments with live tensors"),
+    gauge("gputop_pool_fragmented_bytes", "Cached memory in segments with live tensors"),
     not_additive(Kind::Gauge, "gputop_pool_largest_free_bytes", "Largest free block"),
     not_additive(Kind::Gauge, "gputop_pool_fits_bytes", "Largest request that would succeed now"),
     not_additive(
@@ -180,7 +180,7 @@ fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
             Some(bytes(stats.allocated.last())),
             Some(bytes(stats.reserved.last())),
             Some(bytes(stats.cached())),
-            stuck(stats).map(bytes),
+            fragmented(stats).map(bytes),
             stats.largest_free_block.get().map(bytes),
             fits.map(bytes),
             Some(stats.num_alloc_retries as f64),

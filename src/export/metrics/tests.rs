@@ -107,7 +107,7 @@ fn scrape_of_8_gpus_and_64_pools_is_small() {
     const MAX_BYTES: usize = 64 << 10;
     let options = Options { labels: PROCESS_LABELS.iter().collect(), ..OPTIONS };
     let text = written(frame(8, 64), &options);
-    assert_eq!(text.matches("gputop_pool_stuck_bytes{").count(), 64);
+    assert_eq!(text.matches("gputop_pool_fragmented_bytes{").count(), 64);
     assert!(text.len() <= MAX_BYTES, "{} bytes", text.len());
 }
 

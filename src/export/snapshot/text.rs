@@ -89,7 +89,7 @@ fn write_pool(out: &mut String, device: &Device, study: &DeviceAnalysis) {
         ("  requested", device.requested()),
         ("active, not allocated", found.active),
         ("cached", found.free),
-        ("  stuck", found.stuck),
+        ("  fragmented", found.fragmented),
         ("  returnable", found.returnable),
         ("reserved", device.reserved()),
         ("largest free block", found.largest),

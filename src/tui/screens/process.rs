@@ -267,7 +267,7 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
         fact("allocated", of(stats.allocated.last(), stats.allocated_peak)),
         fact("reserved", of(stats.reserved.last(), stats.reserved_peak)),
         fact("cached", stats.cached().to_string()),
-        fact("stuck", stats.inactive_split.to_string()),
+        fact("fragmented", stats.inactive_split.to_string()),
         fact("fits", fits),
         fact("retries, OOMs", format!("{}, {}", stats.num_alloc_retries, stats.num_ooms)),
     ]

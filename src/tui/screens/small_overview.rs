@@ -1,7 +1,7 @@
 //! The overview for a pane too small for tables: one GPU in a few lines, or one cell for each GPU. Can be drawn at any
 //! size.
 
-use gputop_allocator::fits::stuck;
+use gputop_allocator::fits::fragmented;
 use gputop_allocator::warnings::Note;
 use gputop_model::gpu::Gpu;
 use gputop_model::history::{GpuMetric, SeriesKey};
@@ -206,14 +206,14 @@ fn fits(app: &App, gpu: &Gpu) -> Option<String> {
     Some(format!("FITS {fits}"))
 }
 
-/// Returns `alloc 14.1`, `cached 6.8` and `stuck 5.9` if the GPU's only process has a known pool, or `alloc 14.1`, `cached
+/// Returns `alloc 14.1`, `cached 6.8` and `frag 5.9` if the GPU's only process has a known pool, or `alloc 14.1`, `cached
 /// 6.8` and `JAX` if its framework reports only these values.
 fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 3]> {
     let row = only_process(app, gpu)?;
     let size = |size: Option<Bytes>| size.map_or(app.ui.theme.glyphs.absent.into(), gib);
     let framework = || Some(row.reported_pools().next()?.framework.words());
     let rest = match row.pool() {
-        Some(pool) => format!("stuck {}", size(stuck(&pool.stats))),
+        Some(pool) => format!("frag {}", size(fragmented(&pool.stats))),
         None => framework()?.to_owned(),
     };
     let (allocated, cached) = (size(row.allocated()), size(row.cached()));

@@ -140,10 +140,10 @@ fn statistics_show_returnable_memory_only_without_expandable_segments() {
     let fits = Fits::of_stats(&stats, &free(50));
     assert_eq!(fits.flushed, Some(Bytes::mib(150)));
     assert_eq!(fits.largest(), Some(Bytes::mib(150)));
-    assert_eq!(stuck(&stats), Some(Bytes::mib(300)));
+    assert_eq!(fragmented(&stats), Some(Bytes::mib(300)));
     stats.inactive_split = Bytes(0);
     let fits = Fits::of_stats(&stats, &free(50));
-    assert_eq!((fits.flushed, stuck(&stats)), (None, None));
+    assert_eq!((fits.flushed, fragmented(&stats)), (None, None));
     assert_eq!(fits.largest(), Some(Bytes::mib(120)));
     assert!(!fits.is_complete());
     let empty = Fits::of_stats(&PoolStats::default(), &FitConditions::default());

@@ -74,7 +74,7 @@ pub struct DeviceFigures {
     /// Reserved bytes that are not allocated.
     pub cached_bytes: Bytes,
     /// Cached bytes in segments that also hold a live block.
-    pub stuck_bytes: Bytes,
+    pub fragmented_bytes: Bytes,
     pub largest_free_block: Bytes,
 }
 
@@ -86,7 +86,7 @@ impl DeviceFigures {
             requested_bytes: device.requested(),
             reserved_bytes: device.reserved(),
             cached_bytes: found.free,
-            stuck_bytes: found.stuck,
+            fragmented_bytes: found.fragmented,
             largest_free_block: found.largest,
         }
     }
@@ -98,7 +98,7 @@ impl DeviceFigures {
             ("  requested", self.requested_bytes),
             ("reserved", self.reserved_bytes),
             ("cached", self.cached_bytes),
-            ("  stuck", self.stuck_bytes),
+            ("  fragmented", self.fragmented_bytes),
             ("largest free block", self.largest_free_block),
         ]
     }

@@ -123,7 +123,7 @@ pub fn map(failed: &FailureMap) -> SceneMap {
         segments,
         blocks,
         largest_free_block: all.largest,
-        stuck: all.stuck,
+        fragmented: all.fragmented,
         returnable: all.returnable,
         free_histogram: all
             .histogram

@@ -4,7 +4,7 @@
 //! screens come from the statistics. The parts of cached memory come from the map if it is recent, because only the map
 //! shows fragmentation. Values that combine data read at different times are approximate.
 
-use gputop_allocator::fits::{FitConditions, Fits, returnable, stuck};
+use gputop_allocator::fits::{FitConditions, Fits, fragmented, returnable};
 use gputop_allocator::fragmentation::Fragmentation;
 use gputop_model::frame::Frame;
 use gputop_model::gpu::Gpu;
@@ -41,7 +41,7 @@ pub struct Figures {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CachedParts {
-    pub stuck: Bytes,
+    pub fragmented: Bytes,
     pub returnable: Bytes,
     /// Free segments of private pools.
     pub private: Bytes,
@@ -95,21 +95,22 @@ impl Parts {
             left -= size;
             Bytes(size)
         };
-        let (stuck, waiting, private) = (part(map.stuck), part(map.active), part(map.kept));
-        let split = CachedParts { stuck, waiting, private, returnable: part(Bytes(u64::MAX)) };
+        let (fragmented, waiting, private) =
+            (part(map.fragmented), part(map.active), part(map.kept));
+        let split = CachedParts { fragmented, waiting, private, returnable: part(Bytes(u64::MAX)) };
         Self { split: Some(split), is_split_approximate: self.differ(map), ..self }
     }
 
     fn of_stats(pool: &Pool) -> Self {
         let (stats, cached) = (&pool.stats, pool.stats.cached());
-        let split = stuck(stats).zip(returnable(stats)).map(|(stuck, returnable)| {
+        let split = fragmented(stats).zip(returnable(stats)).map(|(fragmented, returnable)| {
             // Limit each part to what remains of the cached memory, because statistics that changed while they were being
             // read may not add up.
             let waiting = stats.waiting();
-            let stuck = stuck.0.min(cached.0 - waiting.0);
+            let fragmented = fragmented.0.min(cached.0 - waiting.0);
             CachedParts {
-                stuck: Bytes(stuck),
-                returnable: Bytes(returnable.0.min(cached.0 - waiting.0 - stuck)),
+                fragmented: Bytes(fragmented),
+                returnable: Bytes(returnable.0.min(cached.0 - waiting.0 - fragmented)),
                 private: Bytes(0),
                 waiting,
             }
@@ -120,7 +121,7 @@ impl Parts {
     /// Returns the known parts of cached memory, and the remainder.
     fn cached_list(&self) -> [Bytes; 5] {
         let split = self.split.unwrap_or_default();
-        let known = [split.stuck, split.returnable, split.private, split.waiting];
+        let known = [split.fragmented, split.returnable, split.private, split.waiting];
         let sum = known.iter().fold(0_u64, |sum, p| sum.saturating_add(p.0));
         let rest = Bytes(self.cached.0.saturating_sub(sum));
         [known[0], known[1], known[2], known[3], rest]
@@ -191,7 +192,7 @@ impl Figures {
         self.cached = sum(&printed[2..7]);
         self.process = sum(&printed[..7]);
         self.cached_parts = parts.split.map(|_| CachedParts {
-            stuck: printed[2],
+            fragmented: printed[2],
             // Add the cached memory that is in no other part, because it can only consist of entirely free segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
@@ -248,8 +249,8 @@ impl Figures {
             return format!("{} GiB unused; requests up to {fits} fit", gib(unused));
         }
         let why = match self.cached_parts {
-            Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
-                format!(": {} GiB is fragmented", gib(parts.stuck))
+            Some(parts) if parts.fragmented.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
+                format!(": {} GiB is fragmented", gib(parts.fragmented))
             }
             Some(parts) if parts.private >= parts.waiting && parts.private.0 > 0 => {
                 format!(": {} GiB is in private pools", gib(parts.private))

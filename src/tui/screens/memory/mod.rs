@@ -36,7 +36,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("allocated", "Bytes in live tensors: torch.cuda.memory_allocated()."),
         ("cached", "Cached by the allocator, but not in tensors: reserved - allocated."),
         (
-            "stuck",
+            "fragmented",
             "Cached memory in segments that also hold live tensors (inactive split). Only requests from the same stream that \
              fit into a free block can use it. In expandable segments: cached memory in partly used pages.",
         ),

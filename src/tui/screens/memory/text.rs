@@ -248,12 +248,12 @@ impl Shown<'_> {
         }
         let Some(parts) = self.figures.cached_parts else {
             let words = "unknown without the map";
-            return vec![line(None, "  stuck", words, self.theme.glyphs.absent.to_owned())];
+            return vec![line(None, "  fragmented", words, self.theme.glyphs.absent.to_owned())];
         };
         let about = approximate(self.figures.is_split_approximate);
         let part = |name, words, size| line(None, name, words, format!("{about}{}", gib(size)));
         let mut lines = vec![
-            part("  stuck", "beside live tensors", parts.stuck),
+            part("  fragmented", "beside live tensors", parts.fragmented),
             part("  returnable", self.returnable_text(), parts.returnable),
         ];
         if parts.private.0 > 0 {
@@ -483,7 +483,7 @@ impl Shown<'_> {
             format!("FITS {}", size(fits)),
             format!("alloc {}", tenths(figures.allocated)),
             format!("cached {}", tenths(figures.cached)),
-            format!("stuck {}", size(figures.cached_parts.map(|p| p.stuck))),
+            format!("frag {}", size(figures.cached_parts.map(|p| p.fragmented))),
         ];
         let is_bfc = self.pool.allocator.is_bfc();
         let parts = &parts[..parts.len() - usize::from(is_bfc)];

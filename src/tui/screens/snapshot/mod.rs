@@ -56,7 +56,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "Size before the allocator rounds it up. Stacks and the trace show requested sizes only.",
         ),
         (
-            "stuck",
+            "fragmented",
             "Free memory in segments that also hold a live block. Only smaller requests can use it.",
         ),
         (

@@ -32,7 +32,7 @@ pub fn figures(
         ("allocated", size(found.allocated)),
         ("  requested", size(device.requested())),
         ("cached", size(found.free)),
-        ("  stuck", size(found.stuck)),
+        ("  fragmented", size(found.fragmented)),
         ("  returnable", size(found.returnable)),
     ];
     if found.kept > Bytes(0) {

@@ -53,7 +53,7 @@ fn headline_explains_fragmentation() {
     let figures = Figures::of(&frame, &pool, None);
     let parts = figures.cached_parts.expect("a split");
     let printed =
-        [figures.allocated, figures.cached, parts.stuck, parts.returnable, figures.process];
+        [figures.allocated, figures.cached, parts.fragmented, parts.returnable, figures.process];
     assert_eq!(printed.map(gib), ["14.10", "6.80", "5.90", "0.90", "21.42"]);
     assert_eq!(
         figures.headline(),
@@ -85,13 +85,13 @@ fn sizes_are_those_of_the_statistics_and_parts_of_another_instant_are_marked() {
     let map = |free: u64| Fragmentation {
         allocated: Bytes(8 * gib),
         free: Bytes(free),
-        stuck: Bytes(4 * gib),
+        fragmented: Bytes(4 * gib),
         returnable: Bytes(free.saturating_sub(4 * gib)),
         ..Fragmentation::default()
     };
     let same = Parts::of_stats(&pool).split_like(&map(5 * gib));
     let split = same.split.expect("a split");
-    assert_eq!((split.stuck, split.returnable), (Bytes::gib(4), Bytes::gib(1)));
+    assert_eq!((split.fragmented, split.returnable), (Bytes::gib(4), Bytes::gib(1)));
     assert!(!same.is_split_approximate);
     let later = Parts::of_stats(&pool).split_like(&map(9 * gib));
     assert_eq!((later.cached, later.split), (Bytes::gib(5), same.split));
@@ -155,7 +155,7 @@ proptest! {
         let other = figures.other.unwrap_or_default().0;
         prop_assert_eq!(figures.allocated.0 + figures.cached.0 + other, figures.process.0);
         if let Some(p) = figures.cached_parts {
-            let sum = p.stuck.0 + p.returnable.0 + p.private.0 + p.waiting.0;
+            let sum = p.fragmented.0 + p.returnable.0 + p.private.0 + p.waiting.0;
             prop_assert_eq!(sum, figures.cached.0);
         }
         if let Some(card) = figures.card {
