@@ -31,10 +31,10 @@ pub struct Unused {
     pub is_at_least: bool,
 }
 
-/// Formats the time as `1m18`, or as `over 1m18` if it may be longer.
+/// Formats the time as `1m18`, or as `>1m18` if it may be longer.
 impl Display for Unused {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.is_at_least { "over " } else { "" }, span_text(self.time))
+        write!(f, "{}{}", if self.is_at_least { ">" } else { "" }, span_text(self.time))
     }
 }
 
@@ -92,11 +92,11 @@ mod tests {
         };
         let sm = |percent: f64| Reading::Value(Percent(percent));
         assert_eq!(idle_at(1, [sm(0.0), sm(0.0)]), None);
-        assert_eq!(idle_at(2, [sm(0.0), sm(0.0)]), Some("over 1m".into()));
+        assert_eq!(idle_at(2, [sm(0.0), sm(0.0)]), Some(">1m".into()));
         assert_eq!(idle_at(7, [sm(0.0), sm(3.0)]), None);
         assert_eq!(idle_at(9, [sm(0.0), sm(0.0)]), Some("2m".into()));
         assert_eq!(idle_at(13, [sm(0.0), Reading::default()]), None);
-        assert_eq!(idle_at(19, [sm(0.0), sm(0.0)]), Some("over 6m".into()));
+        assert_eq!(idle_at(19, [sm(0.0), sm(0.0)]), Some(">6m".into()));
         assert_eq!(last_busy.idle(ProcessKey::new(1, 1), Mono(9_000_000)), None);
     }
 }
