@@ -108,8 +108,9 @@ impl<'a> Timeline<'a> {
         let Some(series) = self.series else { return };
         let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
         columns(&levels, self.top, self.role, plot, buffer, theme);
-        let has_peaks =
-            levels.iter().flatten().any(|level| level.peak - level.mean > self.top / 8.0);
+        // Half a row of the lighter tone can be seen.
+        let visible = self.top / (2.0 * f32::from(plot.height));
+        let has_peaks = levels.iter().flatten().any(|level| level.peak - level.mean >= visible);
         let peaks = (theme.chart_glyph(theme.glyphs.range), theme.peak_style(self.role));
         let words = [peaks, (" peaks  ", theme.style(Role::Dim))];
         let width = words.iter().map(|(text, _)| columns_of(text)).sum::<usize>();
