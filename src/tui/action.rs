@@ -131,7 +131,7 @@ actions! {
     Wrong: Screens, "wrong", ["X"], "report", "Report a wrong explanation: copy the command that writes a redacted report";
     Write: Screens, "write", ["W"], "save", "Export the data of this screen to gputop-HOST-DATE.json in the current directory";
     Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display (collection continues) or the playback of a recording";
-    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time; in a recording, return to where it was before you went back, or go to the start";
+    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time; in a recording, return to where it was before you went back";
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds";
     SkipForward: Recording, "skip_forward", ["right"], "+10s", "Go forward ten seconds";
     StepBack: Recording, "step_back", [","], "step back", "Go back one frame and pause";

@@ -3,6 +3,7 @@
 use gputop_model::protocol::{Play, Request};
 use gputop_model::units::Mono;
 
+use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::screen::Effect;
 
@@ -55,13 +56,13 @@ pub fn pause(app: &mut App) -> Effect {
     Effect::Done
 }
 
-/// Returns scrolled charts and a paused display to now. Returns a recording to the time before the user went back, or
-/// else to its start.
+/// Returns scrolled charts and a paused display to now, and a recording to the time before the user went back.
 pub fn go_to_now(app: &mut App) -> Effect {
     if let Some(recording) = &app.host.recording {
+        let start = app.ui.keymap.label(Action::GoToStart);
         return match recording.target_of_return() {
             Some(time) => play(Play::To(time)),
-            None => jump(app, Play::Start),
+            None => Effect::Message(format!("nothing to return to; {start} goes to the start")),
         };
     }
     app.host.to_now();
