@@ -27,6 +27,8 @@ use crate::export::text_width::columns;
 pub struct Menu {
     subject: Subject,
     cursor: usize,
+    /// The letters typed so far of a column's title.
+    typed: String,
 }
 
 #[derive(Debug)]
@@ -93,7 +95,7 @@ fn hideable() -> Vec<usize> {
 
 impl Menu {
     fn open(subject: Subject, cursor: Option<usize>) -> Self {
-        Self { subject, cursor: cursor.unwrap_or(0) }
+        Self { subject, cursor: cursor.unwrap_or(0), typed: String::new() }
     }
 
     pub fn sort(app: &App) -> Self {
@@ -160,23 +162,33 @@ impl Menu {
         }
     }
 
-    /// Moves the cursor to the next column whose title starts with this letter. `j` and `k` move the cursor, too, and `q`
-    /// closes the menu. Any other letter without a column does nothing.
+    /// Moves the cursor to the first column whose title starts with all letters typed, or else to the next one that starts
+    /// with this letter. `j` and `k` move the cursor, too, and `q` closes the menu. Any other letter without a column does
+    /// nothing.
     fn select_by_letter(&mut self, letter: char) -> Option<Effect> {
-        let begins = |order: &Option<usize>| {
-            let first = sort_title(*order).chars().next();
-            first.is_some_and(|first| first.eq_ignore_ascii_case(&letter))
-        };
         let orders = sort_orders();
-        let found: Vec<usize> = (0..orders.len()).filter(|at| begins(&orders[*at])).collect();
-        let Some(at) = found.iter().find(|at| **at > self.cursor).or(found.first()) else {
-            return (!matches!(letter, 'j' | 'k' | 'q')).then_some(Effect::Done);
+        let starting = |start: &str| -> Vec<usize> {
+            let begins = |title: &str| {
+                title.get(..start.len()).is_some_and(|title| title.eq_ignore_ascii_case(start))
+            };
+            (0..orders.len()).filter(|at| begins(sort_title(orders[*at]))).collect()
         };
-        self.cursor = *at;
+        self.typed.push(letter);
+        let mut found = starting(&self.typed);
+        if self.typed.len() == 1 || found.is_empty() {
+            self.typed = letter.to_string();
+            found = starting(&self.typed);
+            found.sort_by_key(|at| *at <= self.cursor);
+        }
+        match found.first() {
+            Some(at) => self.cursor = *at,
+            None => return (!matches!(letter, 'j' | 'k' | 'q')).then_some(Effect::Done),
+        }
         Some(Effect::Done)
     }
 
     pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
+        self.typed.clear();
         match action {
             Action::Back | Action::Quit => return self.back(app),
             Action::Columns => return Effect::Close,
