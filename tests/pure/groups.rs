@@ -1,10 +1,14 @@
 //! The process table as a tree, grouped, and with other columns.
 
+use gputop::tui::picture::text_of;
+use gputop::tui::theme::Palette;
 use gputop_model::process::{Parent, Process, RunState};
 use gputop_model::units::{Percent, Pid};
 use ratatui::crossterm::event::KeyCode;
 
+use crate::memory_screen::{drawn, view_after_keys};
 use crate::support::many_processes::{Member, TestApp};
+use crate::support::screen_fixture::{DEMO, app_at};
 
 fn child_of(pid: u32, name: &str) -> impl FnOnce(&mut Process) {
     let parent = Parent { pid: Pid(pid), name: name.into() };
@@ -206,4 +210,15 @@ fn only_a_process_without_cpu_use_is_marked_as_blocked() {
         let text = TestApp::new(1, &[member]).text(120, 40);
         assert_eq!(text.contains("train.py (blocked)"), expected, "{text}");
     }
+}
+
+#[test]
+fn an_idle_process_says_so_behind_its_name_and_since_when_on_its_screen() {
+    let mut app = app_at(DEMO, 142, Palette::None, false, false);
+    let view = view_after_keys(&mut app, "\t/notebook\n");
+    let text = text_of(&drawn(&view, &app, 120, 40));
+    assert!(text.contains("notebook.py (idle 1m52) 0 4"), "{text}");
+    let view = view_after_keys(&mut app, "\t\n");
+    let text = text_of(&drawn(&view, &app, 120, 40));
+    assert!(text.contains("has not used its GPU since 14:23:51 "), "{text}");
 }

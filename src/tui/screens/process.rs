@@ -485,7 +485,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let vram = (!vram.is_empty()).then(|| format!("{peak}{vram}"));
     let concerns = match ended {
         Some(ended) => vec![ended.words(&theme.zone, "%H:%M:%S")],
-        None => concerns(rows),
+        None => concerns(rows, app),
     };
     let rank = facts.and_then(|facts| facts.rank.get()).map(|rank| format!("rank {rank}"));
     let user = facts.and_then(|facts| facts.user.value().cloned());
@@ -500,13 +500,19 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
 
 /// Returns what matters about a running process, the most urgent first: its growth, its memory cache, or that it does not
 /// use its GPU.
-fn concerns(rows: &[&ProcessRow]) -> Vec<String> {
+fn concerns(rows: &[&ProcessRow], app: &App) -> Vec<String> {
     if let Some(growth) = rows.iter().find_map(|row| row.growth_phrases()) {
         return growth.into_iter().rev().collect();
     }
     let warning = || rows.iter().find_map(|row| row.warning()).map(|kind| kind.word().to_owned());
     let unused = || rows.iter().find_map(|row| row.unused_for());
-    let unused = || unused().map(|unused| format!("has not used its GPU for {unused}"));
+    let unused = || {
+        let unused = unused()?;
+        let since = app.host.frame.time.0.saturating_sub_unsigned(unused.time.0);
+        let since = app.ui.theme.clock(UnixMillis(since), "%H:%M:%S");
+        let before = if unused.is_at_least { " or before" } else { "" };
+        Some(format!("has not used its GPU since {since}{before}"))
+    };
     warning().or_else(unused).into_iter().collect()
 }
 
