@@ -270,7 +270,6 @@ impl HostState {
         self.stacks.clear();
         self.holders.clear();
         self.pool_history.clear();
-        self.last_busy.clear();
         self.jobs.clear();
         self.why.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
@@ -280,7 +279,10 @@ impl HostState {
             Retained::All | Retained::Earlier => self.ended.forget_from(from),
         }
         match retained {
-            Retained::All => return,
+            Retained::All => {
+                self.last_busy.jump(frames_from);
+                return;
+            }
             Retained::Earlier => {
                 self.history.forget_from(from);
                 self.past_frames.forget_from(from);
@@ -290,6 +292,7 @@ impl HostState {
                 self.past_frames = PastFrames::default();
             }
         }
+        self.last_busy.clear();
         self.fill(summaries);
     }
 

@@ -19,6 +19,8 @@ pub struct LastBusy(HashMap<ProcessKey, LastUse>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LastUse {
     at: Mono,
+    /// The process is known to have had no later use up to this time.
+    until: Mono,
     /// False if the process was first seen at this time, or its use was unknown.
     is_known: bool,
 }
@@ -47,8 +49,10 @@ impl LastBusy {
             // A process whose use is unknown may be busy.
             let sm = process.sm.get().map(|sm| sm.0);
             let before = self.0.get(&key).copied().filter(|_| sm.is_some_and(|sm| sm <= 0.0));
-            let now = LastUse { at: frame.mono, is_known: sm.is_some_and(|sm| sm > 0.0) };
+            let is_known = sm.is_some_and(|sm| sm > 0.0);
+            let now = LastUse { at: frame.mono, until: frame.mono, is_known };
             let last = before.unwrap_or(now);
+            let last = LastUse { until: last.until.max(frame.mono), ..last };
             times.entry(key).and_modify(|known| *known = last.max(*known)).or_insert(last);
         }
         self.0 = times;
@@ -63,6 +67,11 @@ impl LastBusy {
     /// Returns how long the process has not used a GPU, if that is more than a minute.
     pub fn idle(&self, process: ProcessKey, now: Mono) -> Option<Unused> {
         self.unused(process, now).filter(|unused| unused.time >= MIN_IDLE)
+    }
+
+    /// Handles a jump within the part of a recording that was already shown. Forgets what is not known of that time.
+    pub fn jump(&mut self, to: Mono) {
+        self.0.retain(|_, last| (last.at..=last.until).contains(&to));
     }
 
     pub fn clear(&mut self) {
@@ -98,5 +107,31 @@ mod tests {
         assert_eq!(idle_at(13, [sm(0.0), Reading::default()]), None);
         assert_eq!(idle_at(19, [sm(0.0), sm(0.0)]), Some(">6m".into()));
         assert_eq!(last_busy.idle(ProcessKey::new(1, 1), Mono(9_000_000)), None);
+    }
+
+    #[test]
+    fn an_idle_time_is_the_same_after_jumps_in_a_recording() {
+        let key = ProcessKey::new(418, 1);
+        let mut last_busy = LastBusy::default();
+        let mut idle_at = |minute: u64, jumps: bool, percent: f64| {
+            let mono = Mono(minute * 60_000);
+            if jumps {
+                last_busy.jump(mono);
+            }
+            let sm = Reading::Value(Percent(percent));
+            let process = GpuProcess { process: Some(key), sm, ..GpuProcess::default() };
+            let gpu = Gpu { processes: vec![process].into(), ..Gpu::default() };
+            last_busy.push(&Frame { mono, gpus: vec![gpu].into(), ..Frame::default() });
+            last_busy.idle(key, mono).map(|unused| unused.to_string())
+        };
+        assert_eq!(idle_at(1, false, 5.0), None);
+        assert_eq!(idle_at(9, false, 0.0), Some("8m".into()));
+        // Back, and forth again.
+        assert_eq!(idle_at(4, true, 0.0), Some("3m".into()));
+        assert_eq!(idle_at(9, true, 0.0), Some("8m".into()));
+        // It is busy at a time before that, so nothing is known of what followed.
+        assert_eq!(idle_at(0, true, 5.0), None);
+        assert_eq!(idle_at(9, true, 0.0), None);
+        assert_eq!(idle_at(11, false, 0.0), Some(">2m".into()));
     }
 }
