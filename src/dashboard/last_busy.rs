@@ -121,7 +121,7 @@ mod tests {
             let sm = Reading::Value(Percent(percent));
             let process = GpuProcess { process: Some(key), sm, ..GpuProcess::default() };
             let gpu = Gpu { processes: vec![process].into(), ..Gpu::default() };
-            last_busy.push(&Frame { mono, gpus: vec![gpu].into(), ..Frame::default() });
+            last_busy.push(&Frame { mono, gpus: vec![gpu], ..Frame::default() });
             last_busy.idle(key, mono).map(|unused| unused.to_string())
         };
         assert_eq!(idle_at(1, false, 5.0), None);

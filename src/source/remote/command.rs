@@ -95,24 +95,47 @@ impl Connection {
     }
 }
 
-/// Process groups of the running connection commands.
-static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+/// Process groups of the running connection commands. Locked while one is started, so that none is missed at the end.
+static RUNNING: Mutex<Running> = Mutex::new(Running { groups: Vec::new(), is_ending: false });
 
-fn running() -> MutexGuard<'static, Vec<Pid>> {
+struct Running {
+    groups: Vec<Pid>,
+    /// True once this process is about to exit. No command is started any more.
+    is_ending: bool,
+}
+
+impl Running {
+    fn start(&mut self, command: &mut Command) -> io::Result<Child> {
+        if self.is_ending {
+            return Err(io::Error::other("gputop is about to exit"));
+        }
+        let child = command.spawn()?;
+        self.groups.push(group_of(&child));
+        Ok(child)
+    }
+}
+
+fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the process group of a connection command, which it leads.
+fn group_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
 }
 
 /// Ends all connection commands before this process exits, because some would not notice the exit. Commands that ignore
 /// SIGTERM are killed after a timeout.
 pub fn end_all() {
     let signal_all = |signal| {
-        for group in &*running() {
+        for group in &running().groups {
             let _ = killpg(*group, signal);
         }
     };
+    running().is_ending = true;
     signal_all(Signal::SIGTERM);
     let end = Instant::now() + KILL_TIMEOUT;
-    while !running().is_empty() && Instant::now() < end {
+    while !running().groups.is_empty() && Instant::now() < end {
         std::thread::sleep(EXIT_CHECK_INTERVAL);
     }
     signal_all(Signal::SIGKILL);
@@ -286,15 +309,14 @@ impl RemoteHost {
     fn connect(&self, connection: &Connection, known: &mut ReceivedState) -> ConnectionOutcome {
         let mut command = connection.command(self.uses_nvidia_smi());
         let program = command.get_program().to_string_lossy().into_owned();
-        let mut child = match command.spawn() {
+        let mut child = match running().start(&mut command) {
             Ok(child) => child,
             Err(error) => {
                 let why = format!("cannot start `{program}`: {error}");
                 return ConnectionOutcome { why, frames: 0, asks: false };
             }
         };
-        let group = Pid::from_raw(child.id().cast_signed());
-        running().push(group);
+        let group = group_of(&child);
         let is_dropped = {
             let mut state = self.state();
             (state.group, state.last_received) = (Some(group), Some(Instant::now()));
@@ -310,7 +332,7 @@ impl RemoteHost {
         let reason = self.read(&mut child, known, &mut frames);
         self.writer.disconnect();
         let status = end_group(&mut child, group);
-        running().retain(|running| *running != group);
+        running().groups.retain(|running| *running != group);
         self.state().group = None;
         self.changed.notify_all();
         let stderr_text = stderr.map_or_else(Vec::new, StderrTail::finish);
