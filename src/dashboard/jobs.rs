@@ -107,7 +107,7 @@ impl Jobs {
         &self.reports
     }
 
-    /// Returns the reason why there is no job, in words that complete a message.
+    /// Says why there is no job to show.
     pub fn why_none(&self, frame: &Frame) -> String {
         let missing = frame.ranks.iter().find_map(|reading| reading.groups.why());
         let mut sizes = frame.ranks.iter().map(|reading| reading.world_size);

@@ -129,7 +129,7 @@ mod tests {
         // Back, and forth again.
         assert_eq!(idle_at(4, true, 0.0), Some("3m".into()));
         assert_eq!(idle_at(9, true, 0.0), Some("8m".into()));
-        // It is busy at a time before that, so nothing is known of what followed.
+        // After a use at an earlier time, the uses that followed are no longer known.
         assert_eq!(idle_at(0, true, 5.0), None);
         assert_eq!(idle_at(9, true, 0.0), None);
         assert_eq!(idle_at(11, false, 0.0), Some(">2m".into()));

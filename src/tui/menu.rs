@@ -27,7 +27,7 @@ use crate::export::text_width::columns;
 pub struct Menu {
     subject: Subject,
     cursor: usize,
-    /// The letters typed so far of a column's title.
+    /// The first letters of a column's title, as typed so far.
     typed: String,
 }
 

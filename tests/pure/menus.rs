@@ -30,7 +30,7 @@ fn letters_in_the_sort_menu_select_the_next_column_with_that_letter() {
         ("sr\n", "sorted by RESV, descending"),
         ("sr\n", "sorted by RETRY, descending"),
         ("so\n", "sorted by OOM, descending"),
-        // Letters that go on with a title select it.
+        // The first letters of a title select it.
         ("scp\n", "sorted by CPU%, descending"),
         ("sfi\n", "sorted by FITS, ascending"),
         ("sg\n", "sorted by GPU, then VRAM"),

@@ -108,7 +108,7 @@ impl<'a> Timeline<'a> {
         let Some(series) = self.series else { return };
         let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
         columns(&levels, self.top, self.role, plot, buffer, theme);
-        // Half a row of the lighter tone can be seen.
+        // Less than half a row of the lighter tone is hardly seen, and needs no explanation.
         let visible = self.top / (2.0 * f32::from(plot.height));
         let has_peaks = levels.iter().flatten().any(|level| level.peak - level.mean >= visible);
         let peaks = (theme.chart_glyph(theme.glyphs.range), theme.peak_style(self.role));

@@ -264,7 +264,8 @@ fn due(now: Mono, interval: Millis) -> Mono {
     Mono((at - at % WAKE_INTERVAL.0).max(now.0))
 }
 
-/// Returns the number of tries after a first search that found pools in a process of this age.
+/// Returns the number of tries to continue with after a first search that found pools. The quick searches are left out for a
+/// process that had time to create all of them.
 fn first_tries(age: Millis) -> u32 {
     if age >= MIN_SETTLED_AGE { FIRST_SEARCHES } else { 0 }
 }
