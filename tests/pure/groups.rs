@@ -222,3 +222,12 @@ fn an_idle_process_says_so_behind_its_name_and_since_when_on_its_screen() {
     let text = text_of(&drawn(&view, &app, 120, 40));
     assert!(text.contains("has not used its GPU since 14:23:51 "), "{text}");
 }
+
+#[test]
+fn a_filter_is_not_taken_for_a_gpu_without_processes() {
+    let mut app = app_at(DEMO, 142, Palette::None, false, false);
+    view_after_keys(&mut app, "\t/notebook\n");
+    let view = view_after_keys(&mut app, "\n");
+    let text = text_of(&drawn(&view, &app, 120, 40));
+    assert!(text.contains("No process on this GPU matches the filter"), "{text}");
+}

@@ -130,10 +130,12 @@ impl GpuScreen {
     fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let rows = self.rows(app);
         if rows.is_empty() {
-            let gpu = self.gpu(app).and_then(|gpu| gpu.processes.why());
-            let text = gpu.map_or("No process uses this GPU".into(), |why| {
-                format!("Process list not available: {why}")
-            });
+            let why = self.gpu(app).and_then(|gpu| gpu.processes.why());
+            let text = match why {
+                Some(why) => format!("Process list not available: {why}"),
+                None if app.host.processes.filter.is_empty() => "No process uses this GPU".into(),
+                None => "No process on this GPU matches the filter".into(),
+            };
             put_line(buffer, margin(area), &text, Role::Dim, &app.ui.theme);
             return;
         }
