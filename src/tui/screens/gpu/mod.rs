@@ -127,14 +127,22 @@ impl GpuScreen {
         }
     }
 
+    /// Returns true if a process uses the GPU, also if the filter hides it.
+    fn has_processes(&self, app: &App) -> bool {
+        let mut rows = app.host.processes.all_rows.iter();
+        rows.any(|row| row.id().gpu.as_ref() == Some(&self.uuid))
+    }
+
     fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let rows = self.rows(app);
         if rows.is_empty() {
             let why = self.gpu(app).and_then(|gpu| gpu.processes.why());
             let text = match why {
                 Some(why) => format!("Process list not available: {why}"),
-                None if app.host.processes.filter.is_empty() => "No process uses this GPU".into(),
-                None => "No process on this GPU matches the filter".into(),
+                None if self.has_processes(app) => {
+                    "No process on this GPU matches the filter".into()
+                }
+                None => "No process uses this GPU".into(),
             };
             put_line(buffer, margin(area), &text, Role::Dim, &app.ui.theme);
             return;
